@@ -39,8 +39,7 @@ from sordino.learning.examples import Dataset, Examples
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.output import BitOutput, IntegerOutput
-from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, Cohort
+from sordino.methods.interface import Bench, Cohort, Method
 from sordino.methods.upload import PLAIN_LIMIT
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
@@ -64,7 +63,6 @@ class Party:
     """The clients of a wired recipe in one process, with simulation streams; the last of them may be hostile."""
 
     def __init__(self, federation: Federation) -> None:
-        assert isinstance(federation.method, FedAvg)
         self.federation, self.method = federation, federation.method
         self._bench = Bench()
 
@@ -90,7 +88,7 @@ class Party:
         draw = partial(_stream, self.federation.recipe.seed, plan.round)
         return method.report(plan, cohort, draw, self._bench).bodies
 
-    def _silo(self, noise: float) -> FedAvg:
+    def _silo(self, noise: float) -> Method:
         silo = copy.copy(self.method)
         assert isinstance(silo.training, PrivateTraining)
         silo.training = replace(silo.training, noise_multiplier=noise, coarsening=0)
@@ -115,7 +113,7 @@ class Party:
     def start(self, plan: Plan) -> Float64s:
         """What a client that learnt nothing would report: no change, or the weights as they are."""
         weights = plan.arrays["parameters"].astype(np.float64)
-        return np.zeros_like(weights) if self.method._sends == "update" else weights
+        return np.zeros_like(weights) if self.method.spec.sends_updates else weights
 
     def accuracy_with(self, noise: float) -> float:
         """After all rounds, the last client having chosen another noise multiplier for itself."""

@@ -27,7 +27,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sordino.learning.cohort import ClientData, LocalTraining, train_cohort
+from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD
 from sordino.learning.stacked_model import Execution, choose_width
 from sordino.randomness import Keystream
@@ -76,7 +76,7 @@ def candidates(seconds: float) -> tuple[list[Candidate], Execution]:
 
     def engine(execution: Execution) -> Callable[[], object]:
         stream = Keystream.simulation(1, np.arange(CLIENTS), 0)
-        return lambda: train_cohort(model, start, clients, training, stream, execution=execution)
+        return lambda: CohortTrainer(model, execution=execution).train(start, clients, training, stream)
 
     return [
         Candidate(LIMIT, lambda: large_batches(model, clients)),

@@ -108,7 +108,7 @@ def influences(recipe: Recipe) -> tuple[list[Influence], int]:
     shape, classes = SHAPES.get(recipe.data.source, SHAPES["mnist"])  # a function of MNIST otherwise
     n = recipe.number_of_clients
     each = 60_000 // n
-    method = recipe.method.build(blueprint_of(recipe, shape, classes, (each,) * n)[0]).method
+    method = recipe.method.build(blueprint_of(recipe, shape, classes, (each,) * n)[0])
     given: Any = recipe.method
     tally = method.tally(method.plan(method.init(), "f"))
     asked = given.selection.asked(n)

@@ -4,7 +4,7 @@
 
 It needs PyTorch, numpy and this package's own dependencies alone. Records lie on the GPU; every figure is the best of
 several calls and includes the drawing of orders, all checks and the copy of results. "recorded before" is a
-`CohortTrainer` that has trained these shapes before; "from nothing" is one call of `train_cohort`, which makes its own
+`CohortTrainer` that has trained these shapes before; "from nothing" is one call of a new one, which makes its own
 recordings. `python -m benchmarks.simulation` shows the kept figures in `docs/performance.md`.
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from benchmarks.rivals.job import PARAMETERS, SHAPE, tensors
 from sordino.learning import models
-from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, train_cohort
+from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.randomness import Keystream
@@ -68,7 +68,9 @@ def rates(name: str, sizes: list[int], execution: Execution | None = None) -> di
     start, trainer = flat(model).cuda(), CohortTrainer(model, execution=execution, device="cuda")
     calls = {
         "recorded before": lambda: trainer.train(start, cohort, TRAINING, draw),
-        "from nothing": lambda: train_cohort(model, start, cohort, TRAINING, draw, execution=execution, device="cuda"),
+        "from nothing": lambda: CohortTrainer(model, execution=execution, device="cuda").train(
+            start, cohort, TRAINING, draw
+        ),
     }
     return {what: sum(sizes) / best(call) for what, call in calls.items()}
 
@@ -77,7 +79,9 @@ def distances(name: str, count: int, one: dict[str, Any], other: dict[str, Any])
     """Relative distances of clients' parameters, computed in two ways, in ascending order."""
     model, cohort = network(name), clients([60] * count, "cpu")
     start, draw = flat(model), stream(count)
-    here, there = (train_cohort(model, start, cohort, TRAINING, draw, **way).parameters.cpu() for way in (one, other))
+    here, there = (
+        CohortTrainer(model, **way).train(start, cohort, TRAINING, draw).parameters.cpu() for way in (one, other)
+    )
     return np.sort(((there - here).norm(dim=1) / here.norm(dim=1)).numpy())
 
 

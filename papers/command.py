@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from sordino.cli.folders import check_folder
-from sordino.cli.printing import AsJson, plain_errors, print_json
-from sordino.cli.run import Device, WorkerCount, check_place
+from sordino.cli.options import AsJson, Device, WorkerCount, check_folder, check_place
+from sordino.cli.printing import left, print_json, print_table, progress_of, stoppable
 from sordino.errors import InvalidInput
 from sordino.report.words import counted, duration
 from sordino.runs.observer import Observer
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(pretty_exceptions_show_locals=False)
 
+EPSILONS = ("claimed epsilon", "proven epsilon")
 SCALED_DOWN = "scaled down, not to be compared with the paper"
 
 
@@ -74,47 +74,50 @@ def reproduce(
     What is recorded already is not run again, so the same command goes on after an interruption. Experiments whose data
     are not here are skipped, and it is said which files to put where.
     """
-    with plain_errors():
-        check_place(workers, device)
-        if not list_them:
-            check_folder(out)
-            if docs is not None:
-                check_folder(docs, "--docs")
-        from papers.experiments import PAPERS, chosen
-        from papers.pages import rows, write_overview, write_paper
-        from papers.records import Records
-
-        kept = docs / "papers" / "records" if docs is not None else out / "records"
-
-        def records_of(name: str) -> Records:
-            return Records(kept / f"{name}.jsonl")
-
-        if quick and docs is not None:
-            raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
-        papers = _papers(paper, everything, list(PAPERS))
-        todo = _important(chosen(papers, only or []), priority)
-        if list_them:
-            _list(todo)
-            return
-        records = {name: records_of(name) for name in papers}
-        if merge and seeds is not None:
-            raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
-        said = _merge(todo, records, merge, quick) if merge else _run(todo, records, quick, seeds, out, workers, device)
+    check_place(workers, device)
+    if not list_them:
+        check_folder(out)
         if docs is not None:
-            for name in papers:
-                write_paper(name, records[name], docs)
-            write_overview(records_of, docs)
-        if quick:
-            found = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
-        else:
-            asked = {experiment.id for own in todo.values() for experiment in own}
-            found = {n: [row for row in rows(n, records[n]) if row.experiment.id in asked] for n in todo}
+            check_folder(docs, "--docs")
+    from papers.experiments import PAPERS, chosen
+    from papers.pages import rows, write_overview, write_paper
+    from papers.records import Records
+
+    kept = docs / "papers" / "records" if docs is not None else out / "records"
+
+    def records_of(name: str) -> Records:
+        return Records(kept / f"{name}.jsonl")
+
+    if quick and docs is not None:
+        raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
+    papers = _papers(paper, everything, list(PAPERS))
+    todo = _important(chosen(papers, only or []), priority)
+    if list_them:
+        _list(todo)
+        return
+    records = {name: records_of(name) for name in papers}
+    if merge and seeds is not None:
+        raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
+    if merge:
+        said = _merge(todo, records, merge, quick)
+    else:
+        from papers.runner import seed_runs
+
+        asked_for = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+        said = _run(asked_for, records, out, workers, device)
+    if docs is not None:
+        for name in papers:
+            write_paper(name, records[name], docs)
+        write_overview(records_of, docs)
+    if quick:
+        found = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+    else:
+        asked = {experiment.id for own in todo.values() for experiment in own}
+        found = {n: [row for row in rows(n, records[n]) if row.experiment.id in asked] for n in todo}
     if as_json:
         print_json({name: [_as_json(row, quick) for row in own] for name, own in found.items()})
-    elif quick:
-        _print_quick(found)
     else:
-        _print(found)
+        _print(found, quick)
     for line in said.lines:
         typer.echo(line, err=True)
     pages = "" if docs is None else f" The pages of {docs} are up to date."
@@ -186,32 +189,17 @@ def _merge(
 
 
 def _run(
-    todo: Mapping[str, Sequence[Experiment]],
-    records: Mapping[str, Records],
-    quick: bool,
-    seeds: int | None,
-    out: Path,
-    workers: int | None,
-    device: str,
+    asked: Mapping[str, Sequence[SeedRun]], records: Mapping[str, Records], out: Path, workers: int | None, device: str
 ) -> Said:
-    from papers.runner import MissingData, seed_runs
-    from papers.runner import reproduce as carry_out
+    from papers.runner import MissingData, Runner
 
-    asked = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
-    absent = MissingData()
-    with Display(sum(map(len, asked.values()))) as display:
-        try:
-            ended = {
-                name: carry_out(
-                    own, records[name], out / name, absent=absent, workers=workers, device=device,
-                    told=display.told, observer=display,
-                )
-                for name, own in asked.items()
-            }  # fmt: skip
-        except KeyboardInterrupt:
-            stopped = f"\nStopped after {display.over} of {display.total} runs. The same command goes on from here."
-            typer.echo(stopped, err=True)
-            raise typer.Exit(130) from None
+    missing = MissingData()
+    display = Display(sum(map(len, asked.values())))
+    with stoppable(display.how_to_go_on), display:
+        ended = {}
+        for name, own in asked.items():
+            runner = Runner(records[name], out / name, missing, workers, device, display.told, display)
+            ended[name] = [runner.reproduce(each) for each in own]
     return _what_happened(ended)
 
 
@@ -221,20 +209,7 @@ class Display(Observer):
     PLAIN_SECONDS = 60.0
 
     def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._console = Console(stderr=True)
-        columns = (
-            TextColumn("experiments"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[now]}"),
-        )
-        self._progress = Progress(
-            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
-        )
+        self._progress = progress_of("experiments")
         self._task = self._progress.add_task("", total=total, now="")
         self.total, self.over = total, 0  #: runs that are asked for, and those that are done, recorded or skipped
         self._running = ""
@@ -250,6 +225,10 @@ class Display(Observer):
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    def how_to_go_on(self) -> str:
+        """What to do after an interruption."""
+        return f"{self.over} of {self.total} runs are over. The same command goes on from here."
 
     def told(self, progress: RunProgress) -> None:
         """Show what happens to one of them; a reason to skip is given once."""
@@ -292,8 +271,8 @@ class Display(Observer):
 
     def _line(self, text: str, *, always: bool) -> None:
         """On a terminal the bar says the rest."""
-        if always or not self._console.is_terminal:
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        if always or self._progress.disable:
+            self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _named(seed_run: SeedRun) -> str:
@@ -322,17 +301,15 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
 
 def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
     from papers.pages import Row
-    from papers.records import essence
 
     found = []
-    for experiment in todo:
-        asked = essence(experiment.settings(quick=True, seed=1))
-        own = (record for record in records.of(experiment.recorded_as, quick=True) if record.fingerprint == asked)
-        found.append(Row(experiment, tuple(own)))
+    for one in todo:
+        own = records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))
+        found.append(Row(one, tuple(own)))
     return found
 
 
-def _as_json(row: Row, quick: bool) -> dict[str, Any]:
+def _as_json(row: Row, quick: bool) -> dict[str, object]:
     return {
         "experiment": row.experiment.id,
         "what": row.experiment.what,
@@ -344,38 +321,22 @@ def _as_json(row: Row, quick: bool) -> dict[str, Any]:
     }
 
 
-def _print(found: Mapping[str, Sequence[Row]]) -> None:
-    from rich.table import Table
-
+def _print(found: Mapping[str, Sequence[Row]], quick: bool) -> None:
+    """A table for each paper; scaled-down runs stand without its figures, which a few rounds are no match for."""
     from papers.experiments import PAPERS
     from papers.pages import privacy_cells
-    from sordino.cli.printing import print_tables
 
     for name, rows in found.items():
-        table = Table(title=PAPERS[name], title_justify="left")
-        for column in ("experiment", "paper", "ours", "claimed epsilon", "proven epsilon", "verdict"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            figure = "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"
-            table.add_row(row.experiment.what, figure, _ours(row), *privacy_cells(row), row.verdict)
-        print_tables(table)
+        if quick:
+            cells = ((row.experiment.what, _ours(row), *privacy_cells(row)) for row in rows)
+            print_table(f"{PAPERS[name]}: {SCALED_DOWN}", left("experiment", "accuracy", *EPSILONS), cells)
+        else:
+            whole = ((row.experiment.what, _theirs(row), _ours(row), *privacy_cells(row), row.verdict) for row in rows)
+            print_table(PAPERS[name], left("experiment", "paper", "ours", *EPSILONS, "verdict"), whole)
 
 
-def _print_quick(found: Mapping[str, Sequence[Row]]) -> None:
-    """Without the papers' figures: a few rounds of a few clients are no match for them."""
-    from rich.table import Table
-
-    from papers.experiments import PAPERS
-    from papers.pages import privacy_cells
-    from sordino.cli.printing import print_tables
-
-    for name, rows in found.items():
-        table = Table(title=f"{PAPERS[name]}: {SCALED_DOWN}", title_justify="left")
-        for column in ("experiment", "accuracy", "claimed epsilon", "proven epsilon"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(row.experiment.what, _ours(row), *privacy_cells(row))
-        print_tables(table)
+def _theirs(row: Row) -> str:
+    return "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"
 
 
 def _ours(row: Row) -> str:

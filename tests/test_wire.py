@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sordino.channels import secagg, secure_sum
 from sordino.client.invitation import Invitation
 from sordino.errors import SordinoError
-from sordino.shuffler.envelopes import Body, open_batch, seal
+from sordino.shuffler.envelopes import Body, seal
+from sordino.shuffler.parallel import open_batch
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Answer, Kind, Plan
 from sordino.wire.receipt import Seal

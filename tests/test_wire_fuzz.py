@@ -23,7 +23,8 @@ from sordino.fleets.gateways import Bundle, Gather
 from sordino.fleets.interface import Fleet, Reply
 from sordino.mechanisms import Box, TwoPoint
 from sordino.runs.coordinator import Coordinator
-from sordino.shuffler.envelopes import Body, open_batch
+from sordino.shuffler.envelopes import Body
+from sordino.shuffler.parallel import open_batch
 from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import VERSION

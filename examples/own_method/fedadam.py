@@ -9,14 +9,16 @@ m and v are the server's state. They are stored with the model, so that a run th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pydantic import Field
 
-from sordino.methods.blueprint import Blueprint, Built
+from sordino.methods.blueprint import Blueprint
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
 from sordino.methods.upload import Tally
-from sordino.parts.tables import Positive, Share, tag
+from sordino.parts.tables import Found, Positive, Share, reads, tag
 from sordino.wire.messages import Plan
 
 MOMENTS = ("first_moment", "second_moment")
@@ -33,12 +35,19 @@ class FedAdam(FedAvg):
         beta2: Share = Field(default=0.99, description="decay of the mean squared update")
         tau: Positive = Field(default=1e-3, description="added to the root")
 
-        def build(self, blueprint: Blueprint) -> Built:
-            return self.built(blueprint, FedAdam)
+        @reads("method")
+        def updates_to_step_along(self, recipe: Any) -> Found:
+            """Adam steps along updates."""
+            if self.upload == "weights":
+                yield ".upload", "got weights; FedAdam steps along updates: take update"
+
+        def build(self, blueprint: Blueprint) -> FedAvg:
+            return FedAdam(blueprint, self.first_upload(blueprint))
 
     def init(self) -> State:
         state = super().init()
-        return State(0, state.parameters, dict.fromkeys(MOMENTS, np.zeros_like(state.parameters)))
+        zeros = dict.fromkeys(MOMENTS, np.zeros_like(state.parameters))
+        return State(0, state.parameters, {**state.arrays, **zeros})
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         given, x = self.spec, tally.mean()
@@ -46,4 +55,4 @@ class FedAdam(FedAvg):
         m = given.beta1 * m + (1 - given.beta1) * x
         v = given.beta2 * v + (1 - given.beta2) * x**2
         step = given.server_lr * m / (np.sqrt(v) + given.tau)
-        return state.after(state.parameters + step, dict(zip(MOMENTS, (m, v), strict=True)))
+        return state.after(state.parameters + step, {**state.arrays, **dict(zip(MOMENTS, (m, v), strict=True))})

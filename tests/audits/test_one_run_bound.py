@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.audits import lower_bound as audit
-from sordino.audits.canary_game import SHARES, TAIL, Game, Guesses, coins, judge, likelihood_under
+from sordino.audits.canary_game import SHARES, TAIL, Guesses, coins, judge, likelihood_under
 from sordino.errors import InvalidInput
+from sordino.mechanisms.cases import Promise
 from sordino.privacy.accountant import gaussian_delta, gaussian_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim
 
@@ -18,8 +19,10 @@ def logit(p: float) -> float:
     return math.log(p / (1 - p))
 
 
-def game(proven: float, delta: float = 0.0, curve=(), claim: Claim | None = None) -> Game:
-    return Game("x", "a run", Adjacency.RECORD_ADD_REMOVE, SERVER, claim, proven, delta, "a proof", "canaries", curve)
+def game(proven: float, delta: float = 0.0, curve=(), claim: Claim | None = None) -> Promise:
+    return Promise(
+        "x", "a run", Adjacency.RECORD_ADD_REMOVE, SERVER, claim, proven, delta, "a proof", "canaries", curve
+    )
 
 
 def gaussian_curve(mu: float, delta: float) -> tuple[tuple[float, float], ...]:

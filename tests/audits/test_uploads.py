@@ -27,7 +27,6 @@ from sordino.mechanisms import (
     TwoPoint,
 )
 from sordino.mechanisms.cases import Case
-from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant
@@ -72,7 +71,7 @@ def case(mechanism, sampler, adjacency=Adjacency.CLIENT, values=VALUES):
     if isinstance(mechanism, PrivUnitG):  # what is claimed of real numbers is looked at as if it were proven
         proven = mechanism.claim().epsilon
     points = curve(accountant.compose([guarantee.loss]), proven) if delta else ()
-    return Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", sampler, curve=points)
+    return Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", points, sampler=sampler)
 
 
 @pytest.mark.parametrize("name", list(MECHANISMS))
@@ -138,7 +137,9 @@ def test_bits_have_the_exact_ratio():
 
 def test_the_probability_of_a_one_is_that_of_the_paper():
     mechanism = TwoPoint(math.log(3), Box(1.0, 2.0))  # from 1/4 at one end to 3/4 at the other
-    assert ones(mechanism, np.array([-1.0, 1.0, 2.0, 3.0])) == pytest.approx([0.25, 0.5, 0.625, 0.75], abs=1e-6)
+    assert mechanism.one_probability(np.array([-1.0, 1.0, 2.0, 3.0])) == pytest.approx(
+        [0.25, 0.5, 0.625, 0.75], abs=1e-6
+    )
 
 
 def test_noise_that_falls_exponentially_tells_by_distances_in_units_of_the_radius():
@@ -245,7 +246,7 @@ def test_single_counts_stay_below_what_is_proven_and_show_most_of_it():
     pair = count_pair(10, TwoPoint(2.0).proven_epsilon())
     delta = 1e-3
     proven = next(e for e in np.linspace(0, 3, 3001) if max(pair.delta(e), pair.reversed().delta(e)) <= delta)
-    found = Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", one.single_values)
+    found = Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", sampler=one.single_values)
     row = audit.run(found, trials=60_000, seed=1)
     assert 0.6 * proven < row.audited <= proven
 

@@ -14,7 +14,7 @@ import pytest
 
 from sordino import Recipe
 from sordino.client.client import Client
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms
 from sordino.client.settings import Settings
 from sordino.learning import datasets
 from sordino.privacy.history import ranges
@@ -48,7 +48,8 @@ def native(folder: Path, name: str, federation: str) -> Client:
     Client.create(folder, Settings.of({"data": data, "budget": budget})).close()
     key = bytes([KEY]) * KEY_BYTES
     client = Client.open(folder, randomness=lambda _: lambda clients: Keystream(key, [0] * len(clients), 0))
-    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits"), people.KEY).encode())
+    terms = CommonTerms.of(recipe, federation, datasets.load("digits"), people.KEY.author)
+    client.join(terms.invitation(0, people.KEY).encode())
     return client
 
 

@@ -1,15 +1,18 @@
 """Small federations of real clients on digits: folders, invitations, plans, and a fleet that asks clients directly."""
 
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino import channels
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms, Invitation
+from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.signatures import SignedFleet
@@ -53,6 +56,14 @@ def settings(rows: str = "0-19", limit: float = 1e6, **tables: Any) -> Settings:
 
 def client(folder: Path, given: Settings | None = None) -> Client:
     return Client.create(folder, given or settings())
+
+
+@contextmanager
+def refused(reason: Reason) -> Iterator[pytest.ExceptionInfo[Refused]]:
+    """What a client refuses inside, for this reason."""
+    with pytest.raises(Refused) as caught:
+        yield caught
+    assert caught.value.reason is reason
 
 
 def invitation(given: Recipe | None = None, number: int = 0, name: str = NAME) -> Invitation:
@@ -117,7 +128,7 @@ class DirectFleet(Fleet):
             reply = self.clients[number].reply(step, message)
             if reply.reason:
                 self.reasons[number] = reply.reason
-            yield Reply(number, reply.answer or None, reply.reason, reply.receipt)
+            yield Reply(number, reply.payload or None, reply.reason, reply.receipt)
 
 
 def members(folder: Path, federation: Federation, injected: bool = False, **tables: Any) -> dict[int, Client]:

@@ -57,7 +57,7 @@ def refused(
     reply = client.reply(step, message)
     assert reply.reason == reason.value
     if isinstance(plan, Plan):
-        answer = Answer.decode(reply.answer)
+        answer = Answer.decode(reply.payload)
         assert (answer.kind, answer.round, answer.digest, answer.body) == (
             Kind.DECLINED, plan.round, plan.digest, b"",
         )  # fmt: skip
@@ -129,7 +129,7 @@ def test_rounds_outside_the_schedule_are_refused(member, round):
 def test_a_negative_round_is_unreadable(member):
     message = Plan(NAME, -1, {}, plans()(1).arrays).encode()
     reply = member.reply("report", people.KEY.envelope("report", plans()(1), people.terms().digest, [0], message))
-    assert (reply.answer, reply.reason) == (b"", Reason.UNREADABLE.value)
+    assert (reply.payload, reply.reason) == (b"", Reason.UNREADABLE.value)
 
 
 def test_two_federations_of_one_recipe_get_two_draws_and_both_are_counted(member, draws):
@@ -218,7 +218,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
     for step in ("report", "post", "prepare"):  # the ledger has the bytes: they are not handed out by another step
         reply = clients[0].reply(step, signed(plan, step, given=given))
         assert reply.reason == Reason.NOT_IN_RECIPE.value
-        assert reply.answer == b"", "nor is it called declined"
+        assert reply.payload == b"", "nor is it called declined"
 
 
 def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):
@@ -272,10 +272,9 @@ def test_a_plan_of_a_federation_that_nobody_agreed_to_is_refused(member):
 )
 def test_other_terms_under_an_agreed_name_are_refused(member, changes):
     given = unprotected() if "method.mechanism" in changes else recipe(changes)
-    with pytest.raises(Refused, match="you agreed to other terms") as caught:
+    with people.refused(Reason.OTHER_TERMS):
         member.join(invitation(given).encode())
-    assert caught.value.reason is Reason.OTHER_TERMS
-    with pytest.raises(Refused, match="you agreed to other terms"):
+    with people.refused(Reason.OTHER_TERMS):
         member.join(invitation(number=1).encode())
 
 
@@ -381,7 +380,7 @@ def test_a_silo_is_not_told_to_divide_by_its_own_size(tmp_path):
 
 
 def test_a_number_that_the_recipe_does_not_have_is_refused(tmp_path):
-    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="of 3 from 0 on"):
+    with people.client(tmp_path / "a") as client, people.refused(Reason.NOT_IN_RECIPE):
         client.join(invitation(number=3).encode())
 
 
@@ -400,7 +399,7 @@ def test_a_plan_beyond_the_budget_is_declined_and_the_rest_stays(tmp_path, draws
 
 
 def test_a_federation_of_which_not_one_round_fits_is_not_joined(tmp_path):
-    with pytest.raises(Refused, match="asks for epsilon 650") as caught:
+    with pytest.raises(Refused, match="650") as caught:
         joined(tmp_path / "a", own=settings(limit=COST - 1))
     assert caught.value.reason is Reason.BUDGET
 

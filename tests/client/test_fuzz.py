@@ -102,7 +102,7 @@ def test_any_plan_that_its_coordinator_signed_is_answered_in_words(member, messa
 def test_whatever_the_coordinator_did_not_sign_is_refused_for_that(member, message, step):
     assume((step, message) != ("report", SIGNED))
     reply = member.reply(step, message)
-    assert (reply.answer, reply.reason) in ((b"", Reason.NOT_SIGNED.value), (b"", Reason.NOT_AGREED.value))
+    assert (reply.payload, reply.reason) in ((b"", Reason.NOT_SIGNED.value), (b"", Reason.NOT_AGREED.value))
     assert member.standing.spent == 0
 
 

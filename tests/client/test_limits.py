@@ -19,7 +19,7 @@ import pytest
 from torch import Tensor, nn
 
 from sordino.channels.secagg import SumServer
-from sordino.channels.secure_sum import Members, Rule
+from sordino.channels.secure_sum import Members, Summed
 from sordino.channels.secure_sum import _with_plan as encoded_with_plan
 from sordino.client.client import Client
 from sordino.client.clock import Clock, Overran
@@ -270,7 +270,7 @@ def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Pa
         name = NAME if given is None else "other"
         reply = client.reply("report", signed(plans(given, name)(1), given=given))
         assert reply.reason.endswith(f"limits.{limit}")
-        assert Answer.decode(reply.answer).kind is Kind.DECLINED
+        assert Answer.decode(reply.payload).kind is Kind.DECLINED
         assert client.standing.spent == 0
 
 
@@ -370,10 +370,10 @@ def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
         begun = time.monotonic()
         reply = client.reply("report", signed(plans()(1)))
         assert time.monotonic() - begun < 3
-        assert reply.reason == "" and len(body(reply.answer)) == 82
+        assert reply.reason == "" and len(body(reply.payload)) == 82
         assert client.standing.spent == pytest.approx(COST)
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("computing")]
-        assert client.reply("report", signed(plans()(1))).answer == reply.answer
+        assert client.reply("report", signed(plans()(1))).payload == reply.payload
         monkeypatch.setattr(Membership, "report", real)
         assert client.reply("report", signed(plans()(2))).reason == ""
 
@@ -385,7 +385,7 @@ def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monke
         monkeypatch.setattr(Membership, "report", forever)
         reply = client.reply("report", signed(plans(bare)(1), given=bare))
         assert reply.reason == Reason.LIMIT_SECONDS.value
-        assert Answer.decode(reply.answer).kind is Kind.DECLINED
+        assert Answer.decode(reply.payload).kind is Kind.DECLINED
         assert client.standing.releases == 0
 
 
@@ -494,7 +494,7 @@ def test_another_federation_is_answered_while_a_sum_takes_a_step(
     with people.joined(tmp_path / "a", given) as client:
         client.join(invitation(name="other").encode())
         plan, method = plans(given)(1), wire(given).method
-        server = SumServer(Rule().session(plan, method.tally(plan), 0, 4, "first"), range(4))
+        server = SumServer(Summed.Spec().session(plan, method.tally(plan), 0, 4, "first"), range(4))
 
         def reply(step: str, message: bytes) -> Any:
             return client.reply(step, KEY.envelope(step, plan, people.terms(given).digest, [0], message))
@@ -624,11 +624,11 @@ def test_connections_that_are_being_answered_make_no_place() -> None:
                 held.enter_context(each)
         first, second, third, fourth = (pair[0] for pair in pairs)
         assert connections.admit(first) and connections.admit(second)
-        connections.work(first)
+        connections.note(first, answering=True)
         assert connections.admit(third)
         with pytest.raises(requests.Closed):
-            connections.work(second)
-        connections.work(third)
+            connections.note(second, answering=True)
+        connections.note(third, answering=True)
         assert not connections.admit(fourth)
         connections.remove(first)
         assert connections.admit(fourth)

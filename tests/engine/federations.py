@@ -61,15 +61,16 @@ def work(
         selection=selection or SelectAll(),
         aggregation=aggregation or Mean(),
         server_lr=1.0,
+        upload=sends,
     )
     recipe = SimpleNamespace(seed=seed, method=asked)
     blueprint = Blueprint(recipe, model, layout, Statistics(), tuple(held), (features,), CLASSES)  # type: ignore[arg-type]
     plainly = training or LocalTraining(SGD(0.1), epochs=2, batch_size=4)
-    method = FedAvg(blueprint, plainly, upload, sends=sends)  # type: ignore[arg-type]
+    method = FedAvg(blueprint, upload, plainly)
     exam = Exam(examples(300, 9, features), Normalisation(), CLASSES)
     bench = Bench(device=torch.device("cpu"))
     return Work(method, model, cross_entropy, Population(data, parts, Normalisation()), {"test": exam}, seed, bench)
 
 
 def fleet(given: Work, ledger=None, workers: int = 1) -> SimulatedFleet:
-    return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * given.method._upload.values)
+    return SimulatedFleet(given, ledger, workers=workers)

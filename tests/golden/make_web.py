@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 
 from sordino import mechanisms as m
 from sordino.learning import models
-from sordino.learning.cohort import ClientData, LocalTraining, train_one
+from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.linear_head import LinearHead, residuals, split_clip
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, integer_rows
@@ -56,6 +56,7 @@ from sordino.web.page_task import compile_task, layers_of, mechanism_of
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import Author, SigningKey
+from tests.cohorts import train_one
 
 WEB = Path(__file__).with_name("web.json")
 TASKS = Path(__file__).with_name("web_tasks.json")
@@ -146,7 +147,7 @@ def signing() -> dict[str, Any]:
     plan = Plan("bakery", 7, {}, {"parameters": np.array([1.5, -2.0], np.float32)})
     old, new = (Ed25519PrivateKey.from_private_bytes(seed) for seed in (KEY, bytes(32)))
     key = SigningKey(old, author())
-    rotation = key.rotated_to(new)
+    rotation = key.rotated(new)
     terms = bytes(range(32))
     return {
         "key": key.author.first.hex(), "step": "report", "clients": [0, 2, 9], "terms": terms.hex(),

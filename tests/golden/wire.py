@@ -102,7 +102,7 @@ def signed_plan() -> bytes:
 
 
 def rotated() -> SigningKey:
-    return signing().rotated_to(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    return signing().rotated(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 
 
 def receipt() -> bytes:

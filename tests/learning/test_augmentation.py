@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from sordino.errors import InvalidInput
 from sordino.learning.augmentation import Affine
+from sordino.learning.training_tables import Augmentation
 
 STILL = 0.5  #: the number that stands for "not at all"
 
@@ -67,8 +68,8 @@ def test_each_record_is_changed_by_its_own_numbers(seed):
 
 @pytest.mark.parametrize("wrong", [{"rotation": 180.0}, {"shift": 1.0}, {"zoom": -0.1}, {"rotation": math.nan}])
 def test_amounts_out_of_range_are_refused(wrong):
-    with pytest.raises(InvalidInput, match=next(iter(wrong))):
-        Affine(**wrong)
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        Augmentation(**wrong)
 
 
 def test_it_can_be_sent_to_another_process():

@@ -188,12 +188,6 @@ def test_a_row_that_is_not_a_number_is_zero_and_leaves_the_others_alone(bad: flo
     assert scale.isfinite().all()
 
 
-@pytest.mark.parametrize("clip", [1e-310, 1e-31, 2e30, 1e300])
-def test_clips_beyond_the_range_of_their_scales_are_refused(clip: float) -> None:
-    with pytest.raises(InvalidInput, match="clip"):
-        training(clip=clip)
-
-
 @pytest.mark.parametrize("clip", [1e-30, 1e30])
 def test_the_farthest_clips_keep_records_within_the_grid(clip: float) -> None:
     x = torch.tensor([[[[3e38, -3e38]]], [[[1e-38, 0.0]]], [[[0.0, 0.0]]]])

@@ -1,15 +1,18 @@
 """Splits among clients: disjoint, complete, the same for a seed everywhere, and distributed as they say."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.learning import partition
@@ -17,13 +20,13 @@ from sordino.learning.partition import (
     Indices,
     by_sizes,
     dirichlet,
-    explicit,
     from_files,
     iid,
     label_counts,
     shards,
     validation_split,
 )
+from sordino.learning.splits import DirichletSplit, FilesSplit, IidSplit, ShardsSplit, SizesSplit, SplitSpec
 
 seeds = st.integers(0, 2**64 - 1)
 label_lists = st.lists(st.integers(0, 5), min_size=1, max_size=80).map(np.array)
@@ -114,7 +117,7 @@ def test_empty_clients_only_when_asked_for() -> None:
     with pytest.raises(InvalidInput, match=r"client 2 of 5.*0 of 2.*at_least=0"):
         iid(2, 5, 1)
     assert [len(part) for part in iid(2, 5, 1, at_least=0)] == [1, 1, 0, 0, 0]
-    with pytest.raises(InvalidInput, match="client 1 of 2 would get 0"):
+    with pytest.raises(InvalidInput, match="client 1 of 2"):
         by_sizes(10, [3, 0], 1)
     assert [len(part) for part in by_sizes(10, [3, 0], 1, at_least=0)] == [3, 0]
 
@@ -122,13 +125,8 @@ def test_empty_clients_only_when_asked_for() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: iid(10, 0, 1), "1 to 10,000,000 clients, got 0"),
-        (lambda: iid(-1, 2, 1), "examples must be a whole number from 0 up, got -1"),
-        (lambda: iid(10, 2.0, 1), "clients must be a whole number"),  # type: ignore[arg-type]
         (lambda: iid(10, 2, -1), "a seed is a whole number"),
-        (lambda: by_sizes(10, [6, 5], 1), "add up to 11, but there are 10 examples"),
-        (lambda: by_sizes(10, [6, -1], 1), "size of client 1 must be a whole number"),
-        (lambda: by_sizes(10, [], 1), "1 to 10,000,000 clients, got 0"),
+        (lambda: by_sizes(10, [6, 5], 1), "11.*10 examples"),
     ],
 )
 def test_impossible_sizes_are_refused(call: object, message: str) -> None:
@@ -188,10 +186,22 @@ def test_examples_for_empty_clients_come_from_the_largest() -> None:
     assert sizes == [4] * 7 + [72]
 
 
-@pytest.mark.parametrize("beta", [0, -1, float("nan"), float("inf"), 1e-9, "0.5", None])
-def test_impossible_beta_is_refused(beta: float) -> None:
-    with pytest.raises(InvalidInput, match="beta must lie between 1e-06 and 1e\\+06"):
-        dirichlet(np.zeros(5, int), 2, beta, 1)
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [(DirichletSplit, {"beta": beta, "clients": 2}) for beta in (0, -1, math.nan, math.inf, 1e-9, "0.5", None)]
+    + [
+        (IidSplit, {"clients": 0}),
+        (IidSplit, {"clients": 2.0}),
+        (IidSplit, {"at_least": -1, "clients": 2}),
+        (SizesSplit, {"sizes": [6, -1]}),
+        (SizesSplit, {"sizes": []}),
+        (ShardsSplit, {"labels_per_client": 0, "clients": 2}),
+        (FilesSplit, {"files": []}),
+    ],
+)
+def test_impossible_splits_are_refused_by_their_tables(table: type[SplitSpec], keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(keys))):
+        table(**keys)
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------
@@ -233,28 +243,24 @@ def test_shards_are_drawn_from_the_whole_class() -> None:
 # --- written down -----------------------------------------------------------------------------------------------------
 
 
-def test_explicit_splits_are_checked_and_sorted() -> None:
-    assert as_lists(explicit([[3, 1], [0]], 5)) == [[1, 3], [0]]
-    assert as_lists(explicit([[3, 1], []], 5, at_least=0)) == [[1, 3], []]
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([[0, 1], [2, 1]], "client 1: example 1 already belongs to client 0"),
-        ([[0, 0]], "client 0: example 0 is listed twice"),
-        ([[0], [5]], "client 1: there is no example 5; indices run from 0 to 4"),
-        ([[0], [-1]], "client 1: there is no example -1"),
-        ([[0], []], "client 1: 0 examples, at least 1"),
-        ([[0.5]], "client 0: indices must be one list of whole numbers"),
-        ([[True, False]], "client 0: indices must be one list of whole numbers"),
-        ([[[1], [2]]], "client 0: indices must be one list"),
-        ([], "1 to 10,000,000 clients, got 0"),
+        ([[0, 1], [2, 1]], "1.npy: example 1 already .*0.npy"),
+        ([[0, 0]], "0.npy: example 0 .*twice"),
+        ([[0], [5]], "1.npy.* no example 5; .* 0 to 4"),
+        ([[0], [-1]], "1.npy.* no example -1"),
+        ([[0], []], "1.npy: 0 examples, at least 1"),
+        ([[0.5]], "0.npy: .*whole numbers"),
+        ([[True, False]], "0.npy: .*whole numbers"),
+        ([[[1], [2]]], "0.npy: .*one list"),
     ],
 )
-def test_wrong_explicit_splits_are_refused(parts: list[list[int]], message: str) -> None:
+def test_splits_that_overlap_or_miss_are_refused(tmp_path: Path, parts: list[list[int]], message: str) -> None:
+    for k, part in enumerate(parts):
+        np.save(tmp_path / f"{k}.npy", np.array(part))
     with pytest.raises(InvalidInput, match=message):
-        explicit(parts, 5)
+        from_files([tmp_path / f"{k}.npy" for k in range(len(parts))], 5)
 
 
 def test_splits_are_read_from_text_and_npy(tmp_path: Path) -> None:
@@ -284,11 +290,11 @@ def test_indices_in_files_are_rows_of_the_source(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"0\nseven\n", r"a\.txt, line 2: 'seven' is not a whole number"),
+        ("a.txt", b"0\nseven\n", r"a\.txt, line 2: 'seven'"),
         ("a.txt", b"0\n" + b"9" * 30, r"a\.txt, line 2: there is no example 9999"),
         ("a.txt", b"0\n5\n", r"a\.txt: there is no example 5"),
-        ("a.txt", b"\xff\xfe\xff", r"a\.txt: cannot be read as a list of indices"),
-        ("a.npy", b"nonsense", r"a\.npy: cannot be read as a list of indices"),
+        ("a.txt", b"\xff\xfe\xff", r"a\.txt: cannot be read"),
+        ("a.npy", b"nonsense", r"a\.npy: cannot be read"),
         ("missing.txt", None, r"missing\.txt: cannot be read"),
     ],
 )
@@ -323,23 +329,9 @@ def test_clients_set_aside_different_places() -> None:
     assert first != second
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1, 1.5, float("nan"), "half"])
-def test_impossible_fractions_are_refused(fraction: float) -> None:
-    with pytest.raises(InvalidInput, match="at least 0 and less than 1"):
-        validation_split(np.arange(5), fraction, 1)
-
-
 def test_label_counts_by_hand() -> None:
     parts = [np.array([0, 1, 2]), np.zeros(0, np.int64), np.array([4])]
     assert label_counts(np.array([0, 2, 2, 1, 1]), parts, 4).tolist() == [[1, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
-    with pytest.raises(InvalidInput, match=r"label 2.*2 classes"):
-        label_counts(np.array([0, 2]), parts[1:2], 2)
-
-
-@pytest.mark.parametrize("labels", [np.array([0.5]), np.array([[1]]), np.array([-1, 2]), np.array(["a"])])
-def test_impossible_labels_are_refused(labels: NDArray[np.int64]) -> None:
-    with pytest.raises(InvalidInput, match=r"labels.*whole numbers"):
-        dirichlet(labels, 1, 1.0, 1)
 
 
 @pytest.mark.parametrize("split", ["iid", "dirichlet", "shards"])

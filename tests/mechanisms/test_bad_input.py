@@ -31,7 +31,6 @@ from sordino.mechanisms import (
     Sphere,
     TwoPoint,
 )
-from sordino.mechanisms.exponential import epsilon_from_alpha
 
 BOXED = [e for e in REALS if type(e.mechanism().domain) is Box and e.name != "none"]
 
@@ -233,7 +232,7 @@ def test_a_cohort_that_does_not_match_the_parameters_is_refused(entry: Entry) ->
             lambda v=values, c=clients: mechanism.randomize(v, stream(c)),
             lambda v=values: mechanism.variance(v),
         ):
-            with pytest.raises(InvalidInput, match=f"5 clients, the values are for {clients}"):
+            with pytest.raises(InvalidInput, match=f"for {clients}"):
                 call()
 
 
@@ -241,7 +240,7 @@ def test_a_cohort_that_does_not_match_the_parameters_is_refused(entry: Entry) ->
 def test_randomness_for_another_number_of_clients_is_refused(entry: Entry) -> None:
     mechanism = entry.mechanism(13)
     for clients in (1, 2, 4):
-        with pytest.raises(InvalidInput, match=f"randomness is for {clients} clients, the values are for 3"):
+        with pytest.raises(InvalidInput, match=f"randomness is for {clients}"):
             mechanism.randomize(entry.inputs(3, 13), stream(clients))
 
 
@@ -401,9 +400,3 @@ def test_a_huge_ball_takes_tiny_vectors_without_a_warning() -> None:
     mechanism = Laplace(1.0, L1Ball(1e30))
     output = mechanism.randomize(np.array([[1e-305, 0.0]]), stream()).output
     assert np.isfinite(mechanism.estimate(output)).all()
-
-
-@pytest.mark.parametrize("alpha", [float("nan"), 0.0, -1.0, float("inf"), "1", None])
-def test_the_direct_conversion_refuses_what_is_no_alpha(alpha: object) -> None:
-    with pytest.raises(InvalidInput, match="alpha"):
-        epsilon_from_alpha(alpha, IntegerRange(1.0, 2))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from catalogue import ENTRIES, LABELS, PERSONAL, PRIVATE, REALS, Entry, each, la
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import PrivUnitG
-from sordino.mechanisms.interface import TILE
+from sordino.mechanisms.arrays import TILE
 from sordino.mechanisms.output import BitOutput, IntegerOutput, RealOutput, encode, integer_width
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Infinite, Metric, Pure, RandomizedBit
@@ -231,9 +231,9 @@ def test_diagnostics_cannot_be_sent(entry: Entry) -> None:
         with pytest.raises(InvalidInput, match="Randomized"):
             attempt(randomized)
     for thing in (randomized.local, randomized):
-        with pytest.raises(TypeError, match="local to a client"):
+        with pytest.raises(TypeError, match="local"):
             pickle.dumps(thing)
-        with pytest.raises(TypeError, match="local to a client"):
+        with pytest.raises(TypeError, match="local"):
             copy.deepcopy(thing)
         with pytest.raises(TypeError):
             json.dumps(thing)

@@ -11,15 +11,12 @@ import pytest
 from catalogue import stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.mechanisms.exact import probability
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Exponential, IntegerRange
 from sordino.mechanisms.exponential import (
     REDRAW_BLOCK,
-    alpha_from_confidence,
-    alpha_from_epsilon,
-    epsilon_from_alpha,
-    posterior_confidence,
 )
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Metric, Pure
@@ -29,7 +26,7 @@ from sordino.randomness import Keystream
 def law(mechanism: Exponential) -> list[list[Fraction]]:
     """Pr[y|v] for all inputs and outputs: noise is drawn again until y lies in range, so its law given that."""
     bound, noise = mechanism.domain.bound, mechanism._noise[0]
-    weight = {k: noise.probability(k) for k in range(-2 * bound, 2 * bound + 1)}
+    weight = {k: probability(noise, k) for k in range(-2 * bound, 2 * bound + 1)}
     rows = []
     for v in range(-bound, bound + 1):
         row = [weight[y - v] for y in range(-bound, bound + 1)]
@@ -97,7 +94,7 @@ def test_a_metric_guarantee_holds_at_every_distance_not_only_across_the_range(
     noise, bound = mechanism._noise[0], mechanism.domain.bound
     joints = {j << d.shift for d in noise.digits for j in (1, 2, 3, 5, 17, 100, 400)} | set(range(1, 60))
     for k in sorted(j for j in joints if j <= bound):
-        step = abs(log(noise.probability(k) / noise.probability(k - 1)))
+        step = abs(log(probability(noise, k) / probability(noise, k - 1)))
         assert step <= loss.alpha, f"one step of noise from {k - 1} to {k}"
 
 
@@ -189,40 +186,6 @@ def test_an_upload_adds_up(alpha: float, clip: float, precision: int) -> None:
     mechanism = Exponential(alpha, IntegerRange(clip, precision))
     one = accountant.epsilon(mechanism.guarantee(Adjacency.COORDINATE, values=29034).loss)
     assert accountant.epsilon(mechanism.guarantee(values=29034).loss) == pytest.approx(29034 * one)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "alpha"), [(0.5, 0.0163), (1.0, 0.0362), (2.0, 0.1018), (3.0, 0.2656), (4.0, 0.6653)]
-)
-def test_posterior_confidence_conversion_gives_the_published_alphas(epsilon: float, alpha: float) -> None:
-    assert alpha_from_confidence(epsilon, 100) == pytest.approx(alpha, abs=1e-4)
-    grr = math.exp(epsilon) / (math.exp(epsilon) + 99)
-    assert posterior_confidence(alpha_from_confidence(epsilon, 100), 100) == pytest.approx(grr, rel=1e-9)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1000.0, "a", None])
-def test_posterior_confidence_conversion_refuses_or_answers_but_never_overflows(epsilon: object) -> None:
-    try:
-        alpha = alpha_from_confidence(epsilon, 100)  # type: ignore[arg-type]
-    except InvalidInput:
-        return
-    assert isinstance(epsilon, float)
-    assert epsilon > 0
-    assert 0 < alpha <= 64
-
-
-@pytest.mark.parametrize("size", [0, 1, -5, 10**6])
-def test_posterior_confidence_conversion_refuses_absurd_sizes(size: int) -> None:
-    with pytest.raises(InvalidInput, match=r"values|size"):
-        alpha_from_confidence(1.0, size)
-
-
-def test_direct_conversion_is_alpha_m_both_ways() -> None:
-    domain = IntegerRange(1.0, 10)
-    assert epsilon_from_alpha(1.0, domain) == 1e10
-    assert alpha_from_epsilon(2.0, domain) == 2e-10
-    with pytest.raises(InvalidInput, match="epsilon"):
-        alpha_from_epsilon(0.0, domain)
 
 
 def test_too_little_budget_for_the_tables_is_refused_with_the_remedy() -> None:

@@ -125,7 +125,7 @@ def test_sigmas_beyond_what_the_tables_hold_are_refused_with_a_reason() -> None:
 
 
 def test_different_radii_are_refused_since_one_sigma_serves_all() -> None:
-    with pytest.raises(InvalidInput, match="one mechanism per tensor"):
+    with pytest.raises(InvalidInput, match="radius"):
         Gaussian(1.0, Box(0.0, [1.0, 2.0]))
 
 

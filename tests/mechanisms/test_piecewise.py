@@ -113,7 +113,7 @@ def test_mean_and_variance_are_those_of_the_weights(epsilon: float, x: float) ->
     assert abs(t - x * mechanism.pieces[0].m) <= 0.51
     law = np.array(weights(mechanism.pieces[0], t), np.float64) / 2.0**64
     every = np.arange(-(2**15), 2**15)[None]
-    estimates = mechanism.estimate(IntegerOutput(every, *mechanism.limits(1)))[0].astype(np.float64)
+    estimates = mechanism.estimate(IntegerOutput(every, *mechanism.limits(1, 1)))[0].astype(np.float64)
     mean = float(law @ estimates)
     spread = float(law @ (estimates - mean) ** 2)
     assert mean - value[0, 0] == pytest.approx(mechanism.bias(value)[0, 0], abs=1e-6 * math.sqrt(spread) + 1e-6)

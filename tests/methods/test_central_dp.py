@@ -193,8 +193,8 @@ def test_noise_that_an_exchanged_client_outreaches_is_stated_as_nothing(multipli
     (loss,) = [g.loss for g in release.guarantees if g.adversary == MODEL_READER]
     assert isinstance(loss, PoissonGaussian if proven else Infinite)
     if isinstance(loss, PoissonGaussian):
-        drawn = method._noise.grid(method._upload.values).noise
-        assert loss.eta == method._upload.values * drawn.slack().eta
+        drawn = method._noise.grid(method.first_upload.values).noise
+        assert loss.eta == method.first_upload.values * drawn.slack().eta
 
 
 def test_a_weak_target_gets_the_least_noise_that_can_be_stated() -> None:

@@ -10,10 +10,13 @@ import pytest
 from benchmarks import attacks
 from benchmarks import influence as page
 from benchmarks.influence_bounds import in_sum, on_mean, on_model, worst_class
+from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
+from sordino.methods.aggregation import NoisySamples
 from sordino.methods.blueprint import blueprint_of
+from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, ReportSum, Upload
 from sordino.runs.coordinator import Attendance, _add_sum
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
@@ -84,7 +87,7 @@ METHODS = {
 def built(changes):
     found = recipe(changes)
     blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
-    return found, blueprint.recipe.method.build(blueprint).method
+    return found, blueprint.recipe.method.build(blueprint)
 
 
 def counts_of(tally):
@@ -194,10 +197,19 @@ def test_without_a_clamp_plain_values_end_at_the_servers_limit():
     assert list(part.tally().add([0], [np.full(3, np.nextafter(np.float32(PLAIN_LIMIT), 1e9), "<f4").tobytes()])) == [0]
 
 
-@pytest.mark.parametrize("wrong", [{"clamp": 0.0}, {"clamp": 1e9}, {"most_samples": 0}], ids=["none", "wide", "few"])
-def test_senseless_limits_are_refused(wrong):
-    with pytest.raises(InvalidInput, match=r"clamped|samples"):
-        Upload(lambda _: NoPrivacy(), None, 3, clients=2, what="update", **wrong)
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        (SiloDp.Spec, {"clamp": 0.0}),
+        (SiloDp.Spec, {"clamp": 1e9}),
+        (SiloDp.Spec, {"norm": 0.0}),
+        (NoisySamples, {"limit": 0, "epsilon": 1.0}),
+        (NoisySamples, {"limit": MAX_SAMPLES + 1, "epsilon": 1.0}),
+    ],
+)
+def test_senseless_limits_are_refused_by_their_tables(table, wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        table(**wrong)
 
 
 def test_hybrid_one_takes_no_clamp():

@@ -17,17 +17,16 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.learning.models import LayerSlice
 from sordino.mechanisms import Exponential
-from sordino.mechanisms.exponential import posterior_confidence
 from sordino.methods.interface import Bench
-from sordino.methods.scopes import ScopeAll, basic
-from sordino.methods.truex_ldp_fed import ScopeLayers, ScopeProportional, dealt, proportional, single_layer
+from sordino.methods.scopes import ScopeAll
+from sordino.methods.truex_ldp_fed import ScopeLayers, ScopeProportional, dealt
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import wire
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from sordino.wire.messages import Plan
 from tests.engine.tiny import TINY
 
@@ -77,7 +76,7 @@ def test_the_network_has_the_papers_five_layers() -> None:
 
 @pytest.mark.parametrize("cycles", CYCLES)
 def test_rounds_add_up_to_e_and_budgets_to_alpha_in_every_cycle(cycles: int) -> None:
-    schedule = proportional(LAYERS, E, cycles)
+    schedule = ScopeProportional(cycles=cycles).schedule(LAYERS, E)
     assert len(schedule) == E
     assert sum(turn.share for turn in schedule) == 1
     rounds = E // cycles
@@ -89,7 +88,7 @@ def test_rounds_add_up_to_e_and_budgets_to_alpha_in_every_cycle(cycles: int) -> 
 
 @pytest.mark.parametrize("cycles", CYCLES)
 def test_a_layers_rounds_share_alpha_in_proportion_to_its_size(cycles: int) -> None:
-    schedule = proportional(LAYERS, E, cycles)
+    schedule = ScopeProportional(cycles=cycles).schedule(LAYERS, E)
     for layer in LAYERS:
         own = [turn for turn in schedule if turn.what == layer.name]
         assert sum(turn.share for turn in own) == Fraction(layer.size, 29_034)
@@ -115,13 +114,13 @@ def test_equal_remainders_go_to_the_layer_that_comes_first() -> None:
 
 
 def test_single_layer_gives_every_layer_as_many_rounds_and_every_round_as_much() -> None:
-    schedule = single_layer(LAYERS, E)
+    schedule = ScopeLayers().schedule(LAYERS, E)
     assert [turn.what for turn in schedule] == [name for name in BACKWARDS for _ in range(16)]
     assert {turn.share for turn in schedule} == {Fraction(1, 80)}
 
 
 def test_basic_sends_everything_in_every_round() -> None:
-    schedule = basic(LAYERS, E)
+    schedule = ScopeAll().schedule(LAYERS, E)
     assert len(schedule) == E and len(set(schedule)) == 1
     assert (schedule[0].start, schedule[0].stop, schedule[0].share) == (0, 29_034, Fraction(1, 80))
 
@@ -146,9 +145,9 @@ def test_every_schedule_spends_alpha_exactly(sizes: list[int], beyond: int, cycl
 
 def test_too_few_rounds_for_the_layers_are_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"4 rounds.*5 layers.*rounds.count"):
-        proportional(LAYERS, 80, 20)
-    with pytest.raises(InvalidInput, match="too few for 5 layers"):
-        single_layer(LAYERS, 4)
+        ScopeProportional(cycles=20).schedule(LAYERS, 80)
+    with pytest.raises(InvalidInput, match="5 layers"):
+        ScopeLayers().schedule(LAYERS, 4)
 
 
 # --- budgets, claims and proofs ---------------------------------------------------------------------------------------
@@ -231,7 +230,7 @@ def test_sample_counts_are_releases_of_their_own() -> None:
 
 def test_a_round_moves_the_scheduled_layer_alone() -> None:
     federation = wire(settings())
-    fleet = SimulatedFleet(work_of(federation, Bench()), None)
+    fleet = SimulatedFleet(federation.work(Bench()), None)
     coordinator = Coordinator(federation.method, fleet, channels.build(federation.recipe, federation.method), "test")
     state, moved = federation.method.init(), []
     for _ in range(4):
@@ -280,13 +279,13 @@ def test_a_plan_outside_the_schedule_is_refused() -> None:
     method, made = plans(settings())
     first = made[0]
     greedy = Plan("test", 1, {**first.settings, "share": [1, 1]}, first.arrays)
-    with pytest.raises(InvalidInput, match="fc2 with 1 of alpha"):
+    with pytest.raises(InvalidInput, match="fc2"):
         method.releases(greedy)
     other_round = Plan("test", 2, first.settings, first.arrays)
     with pytest.raises(InvalidInput, match="recipe's schedule"):
         method.upload(other_round)
     for broken in ({}, {**first.settings, "share": [1, 0]}, {**first.settings, "columns": [1]}):
-        with pytest.raises(InvalidInput, match="not one of LDP-Fed"):
+        with pytest.raises(InvalidInput, match="LDP-Fed"):
             method.turn(Plan("test", 1, broken, first.arrays))
 
 
@@ -309,7 +308,7 @@ def test_recipes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str)
 
 
 def test_more_layers_than_rounds_are_refused_before_training() -> None:
-    with pytest.raises(InvalidInput, match="too few for 2 layers"):
+    with pytest.raises(InvalidInput, match="2 layers"):
         wire(settings({"method.scope.cycles": 4}))
 
 
@@ -325,8 +324,17 @@ def test_uploads_of_equal_layers_and_shares_are_built_once() -> None:
 @pytest.mark.parametrize("size", [2, 7, 100, 1000])
 @pytest.mark.parametrize("alpha", [0.0362, 0.5, 1.0, 4.0])
 def test_the_papers_conversion_is_that_of_the_enumerated_posterior(alpha: float, size: int) -> None:
-    confidence = posterior_confidence(alpha, size)
+    rows = np.exp(-alpha / 2 * np.abs(np.subtract.outer(np.arange(size), np.arange(size))))
+    likelihood = rows / rows.sum(axis=1, keepdims=True)
+    confidence = float((likelihood / likelihood.sum(axis=0, keepdims=True)).max())
     assert equivalent_epsilon(alpha, size) == pytest.approx(np.log((size - 1) * confidence / (1 - confidence)))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "alpha"), [(0.5, 0.0163), (1.0, 0.0362), (2.0, 0.1018), (3.0, 0.2656), (4.0, 0.6653)]
+)
+def test_the_conversion_gives_the_published_alphas(epsilon: float, alpha: float) -> None:
+    assert equivalent_epsilon(alpha - 1e-4, 100) < epsilon < equivalent_epsilon(alpha + 1e-4, 100)
 
 
 def test_alpha_one_on_the_papers_codes_is_epsilon_23_6() -> None:

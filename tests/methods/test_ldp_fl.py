@@ -18,7 +18,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.mechanisms import TwoPoint
 from sordino.methods.interface import Bench, State
-from sordino.methods.sun_ldp_fl import RANGE, SMALLEST_RADIUS, LayerRanges, LdpFl
+from sordino.methods.sun_ldp_fl import RANGE, SMALLEST_RADIUS, AdaptiveRange, LdpFl
 from sordino.methods.upload import Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Release, shuffled
@@ -27,7 +27,7 @@ from sordino.recipe import Recipe, RecipeInvalid, shipped
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import Outcome
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from tests.engine.tiny import BATCH_NORM, TINY, VALUES
 
 LAYOUT = models.parameter_layout(models.build("mlp", input_shape=(64,), classes=10, hidden=[8]))  # 520 and 90 values
@@ -55,7 +55,7 @@ def ldp_fl(federation: Federation) -> LdpFl:
 def rounds(recipe: Recipe, count: int, channel: Any = None) -> list[State]:
     """The states after each of some rounds, the initial one first."""
     federation = wire(recipe)
-    fleet = SimulatedFleet(work_of(federation, Bench()), None)
+    fleet = SimulatedFleet(federation.work(Bench()), None)
     with_channel = channel or channels.build(recipe, federation.method)
     coordinator = Coordinator(federation.method, fleet, with_channel, "test")
     states = [federation.method.init()]
@@ -75,30 +75,30 @@ def values(first: Any, second: Any) -> np.ndarray:
 
 
 def test_a_layers_range_spans_its_values() -> None:
-    found = LayerRanges(LAYOUT).of(values([1.0, -3.0, 0.5], [0.25, 0.75]))
+    found = AdaptiveRange().of(values([1.0, -3.0, 0.5], [0.25, 0.75]), LAYOUT.layers)
     assert found.tolist() == [[-1.0, 0.5], [2.0, 0.25]]
 
 
 def test_slack_widens_the_radius_and_leaves_the_centre() -> None:
-    found = LayerRanges(LAYOUT, slack=1.5).of(values([1.0, -3.0], [0.25, 0.75]))
+    found = AdaptiveRange(slack=1.5).of(values([1.0, -3.0], [0.25, 0.75]), LAYOUT.layers)
     assert found.tolist() == [[-1.0, 0.5], [3.0, 0.375]]
 
 
 def test_a_quantile_leaves_out_as_much_at_both_ends() -> None:
     spread = np.concatenate([np.linspace(-2, 2, 520), np.linspace(0, 1, 90)]).astype(np.float32)
-    centre, radius = LayerRanges(LAYOUT, quantile=0.9).of(spread)
+    centre, radius = AdaptiveRange(quantile=0.9).of(spread, LAYOUT.layers)
     assert centre.tolist() == pytest.approx([0, 0.5], abs=1e-6)
     assert radius.tolist() == pytest.approx([1.8, 0.45], abs=1e-6)
 
 
 def test_a_layer_of_equal_weights_still_has_an_interval() -> None:
-    centre, radius = LayerRanges(LAYOUT).of(values([1.0], [0.0, 1.0]))
+    centre, radius = AdaptiveRange().of(values([1.0], [0.0, 1.0]), LAYOUT.layers)
     assert (centre[0], radius[0]) == (1, np.float32(SMALLEST_RADIUS))
 
 
 @given(arrays.arrays(np.float32, 610, elements=st.floats(-100, 100, width=32)))
 def test_every_value_of_the_mean_lies_within_its_layers_range(mean: np.ndarray) -> None:
-    centre, radius = LayerRanges(LAYOUT).of(mean)
+    centre, radius = AdaptiveRange().of(mean, LAYOUT.layers)
     for k, layer in enumerate(LAYOUT.layers):
         own = mean[layer.start : layer.stop].astype(np.float64)
         assert np.abs(own - centre[k]).max() <= radius[k] * (1 + 1e-6) + 1e-5
@@ -116,7 +116,7 @@ def test_the_first_range_is_the_stated_one_for_all_layers_or_by_layer() -> None:
 def test_without_a_stated_one_it_spans_the_initial_weights_which_are_public() -> None:
     federation = wire(settings({**TWO_LAYERS, "method.range": {"kind": "adaptive", "slack": 2.0}}))
     state = federation.method.init()
-    assert (state.arrays[RANGE] == LayerRanges(LAYOUT, slack=2.0).of(state.parameters)).all()
+    assert (state.arrays[RANGE] == AdaptiveRange(slack=2.0).of(state.parameters, LAYOUT.layers)).all()
 
 
 def test_layers_that_the_model_lacks_are_refused() -> None:
@@ -128,7 +128,7 @@ def test_ranges_follow_the_noisy_mean_and_travel_in_the_plan() -> None:
     recipe = settings({**TWO_LAYERS, **ADAPTIVE})
     method = ldp_fl(wire(recipe))
     for before, after in zip((states := rounds(recipe, 3))[:-1], states[1:], strict=True):
-        assert (after.arrays[RANGE] == LayerRanges(LAYOUT).of(after.parameters)).all()
+        assert (after.arrays[RANGE] == AdaptiveRange().of(after.parameters, LAYOUT.layers)).all()
         assert (after.arrays[RANGE] != before.arrays[RANGE]).any()
         plan = method.plan(after, "test")
         (mechanism,) = method.upload(plan).mechanisms
@@ -174,7 +174,7 @@ def test_the_range_is_no_part_of_the_model_that_is_handed_out() -> None:
 
 def test_released_statistics_have_a_range_of_their_own() -> None:
     recipe = settings({**BATCH_NORM, "model.buffers": "release", **ADAPTIVE, "training.batch_size": 2})
-    names = [layer.name for layer in wire(recipe).built.upload.build.keywords["vectors"].layers]  # type: ignore[attr-defined]
+    names = [layer.name for layer in wire(recipe).upload.build.keywords["vectors"].layers]  # type: ignore[attr-defined]
     before, after = rounds(recipe, 1)
     assert names[-1] == "statistics"
     assert before.arrays[RANGE].shape == after.arrays[RANGE].shape == (2, len(names))

@@ -143,7 +143,7 @@ def test_a_report_that_is_not_made_of_so_many_bits_is_not_sealed():
         seal(b"\1\1", terms_of(8), 0, PUBLIC)
     with pytest.raises(InvalidInput, match="padding"):
         seal(b"\xff", terms_of(4), 0, PUBLIC)
-    with pytest.raises(InvalidInput, match="classes 0 to 0"):
+    with pytest.raises(InvalidInput, match="classes"):
         seal(b"\1", terms_of(4), 1, PUBLIC)
 
 
@@ -162,7 +162,7 @@ def test_rubbish_is_no_batch_and_no_body(rubbish, headed):
 def test_a_recorded_batch_is_read():
     golden = json.loads(GOLDEN.read_text())
     key = X25519PrivateKey.from_private_bytes(bytes.fromhex(golden["key"]))
-    opened = open_batch(bytes.fromhex(golden["batch"]), Terms.from_object(golden["terms"]), key)
+    opened = open_batch(bytes.fromhex(golden["batch"]), Terms.from_json(json.dumps(golden["terms"])), key)
     assert opened.rows.bits().tolist() == golden["bits"] and not opened.refused
 
 
@@ -182,7 +182,7 @@ def test_terms_survive_json_and_bind_everything():
 ))  # fmt: skip
 def test_rubbish_is_no_terms(rubbish):
     with pytest.raises(InvalidInput):
-        Terms.from_object(rubbish)
+        Terms.from_json(json.dumps(rubbish))
 
 
 # --- delays -----------------------------------------------------------------------------------------------------------

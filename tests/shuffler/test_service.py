@@ -18,7 +18,7 @@ from sordino.errors import InvalidInput
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
-from sordino.shuffler.service import MOST_BODY_BYTES, RateLimiter, RequestRate, serve
+from sordino.shuffler.service import MOST_BODY_BYTES, RateLimiter, serve
 from sordino.shuffler.store import EnvelopeStore
 from sordino.shuffler.terms import Terms
 from sordino.storage.files import InUse
@@ -260,6 +260,8 @@ def test_everything_needs_the_right_token(service):
 
 def test_what_was_sent_before_the_nonsense_still_counts(service):
     """Last of this module: it finishes the round that all the others left alone."""
+    for bad in (b'{"seconds": "5"}', b'{"seconds": true}', b'{"seconds": -1}', b'{"seconds": 1, "more": 1}'):
+        assert service.ask("PUT", "/v1/latency", service.tokens["south"], bad) == 400
     service.client.propose(3.0)
     told = service.client.announced(1)
     assert told.latency == 0.0, "T of a round is what had been proposed when it was opened"
@@ -291,7 +293,7 @@ def test_away_from_this_machine_only_tls_will_do(host, tmp_path):
 
 def test_a_client_may_speak_at_a_certain_pace():
     now = [0.0]
-    allowance = RateLimiter(RequestRate(requests=2.0, burst=3.0), lambda: now[0])
+    allowance = RateLimiter(2.0, 3.0, lambda: now[0])
     assert [allowance.spend(1) for _ in range(5)] == [True, True, True, False, False]
     assert allowance.spend(2)
     now[0] = 0.5

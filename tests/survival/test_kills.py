@@ -11,7 +11,7 @@ from benchmarks import soak
 from benchmarks.soak import Nursery, Troupe, problems, troupe
 
 from sordino.client.client import Client
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms
 from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
@@ -106,7 +106,8 @@ def test_twenty_rounds_count_once_each_whoever_is_killed_when(nursery):
         for number, name in enumerate(given.people):
             with Client.open(given.place / name) as client:
                 assert client.standing.spent == pytest.approx(20 * COST)
-                own = Invitation.of(given.recipe, given.name, number, datasets.load("digits"), given.key)
+                terms = CommonTerms.of(given.recipe, given.name, datasets.load("digits"), given.key.author)
+                own = terms.invitation(number, given.key)
                 client.join(
                     replace(own, receipt=receipts[number].hex()).encode()
                 )  # no ledger is older than its receipt

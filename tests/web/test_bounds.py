@@ -5,7 +5,7 @@ import pytest
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.hosted_federation import HostedFederation
+from sordino.web.hosted_federation import HostedFederation, HostingRules
 from sordino.web.report_bounds import MANY, WORTH, check_bounds, notice, worth
 
 MEAN = 'method.aggregation={ kind = "mean" }'
@@ -69,7 +69,7 @@ def test_an_open_federation_whose_single_report_reaches_far_is_refused(name, cha
     with pytest.raises(InvalidInput):
         HostedFederation(Recipe.load(name, list(changes)), tmp_path / "open")
     assert not (tmp_path / "open").exists()
-    HostedFederation(Recipe.load(name, list(changes)), tmp_path / "invited", by_invitation=True).stop()
+    HostedFederation(Recipe.load(name, list(changes)), tmp_path / "invited", HostingRules(by_invitation=True)).stop()
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,11 @@ def test_what_the_remedies_name_is_accepted(name, changes):
 
 def test_the_operator_of_few_reports_is_told_what_one_visitor_can_cost(tmp_path):
     told = []
-    HostedFederation(Recipe.load("two-point-digits"), tmp_path / "open", say=told.append).stop()
+    HostedFederation(Recipe.load("two-point-digits"), tmp_path / "open", HostingRules(say=told.append)).stop()
     assert "--invite" in " ".join(told)
     told.clear()
-    HostedFederation(Recipe.load("two-point-digits"), tmp_path / "invited", by_invitation=True, say=told.append).stop()
+    HostedFederation(
+        Recipe.load("two-point-digits"), tmp_path / "invited", HostingRules(by_invitation=True, say=told.append)
+    ).stop()
     assert told == []
     assert notice(parts("two-point-digits", f"rounds.quorum={MANY}")) == ""

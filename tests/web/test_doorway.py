@@ -31,13 +31,12 @@ from sordino.web.doorway import Doorway, room_for
 from sordino.web.limits import Limits
 from sordino.web.page_task import PROTOCOL
 from sordino.web.places import TurnedAway
-from sordino.web.request_rate import RequestRate
-from sordino.web.server import serving
+from sordino.web.request_rate import RateLimit
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.tls_address import TlsAddress
 from tests.client import people
-from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
+from tests.web.visitors import BITS, fetch, get, hello, hosted, server, serving, visit
 
 THREE = {"rounds.quorum": 3}
 LARGE = {"model": {"name": "mlp", "options": {"hidden": [4000]}}, "rounds.count": 3}  # plans of 1.2 MB
@@ -75,8 +74,8 @@ def test_the_oldest_stranger_of_the_address_that_has_most_is_cut_off():
     assert doorway.strangers == 4  # half of the room is the participants'
     assert not one.off
     assert [transport.off for transport in crowd] == [True] * 6 + [False] * 3
-    alone.leave()
-    alone.leave()  # twice is no matter
+    doorway.leave(alone)
+    doorway.leave(alone)  # twice is no matter
     assert doorway.strangers == 3
 
 
@@ -85,25 +84,25 @@ def test_participants_are_never_cut_off_and_there_is_room_for_so_many():
     visits = [doorway.enter(Cut(), "10.0.0.1") for _ in range(2)]
     for number in range(7):
         visits.append(visit := doorway.enter(Cut(), "10.0.0.1"))
-        assert visit.identify(number) is True
+        assert doorway.identify(visit, number) is True
     assert doorway.participants == 7
     late = doorway.enter(Cut(), "10.0.0.2")
-    assert late.identify("one more") is False  # an eighth of the room stays for those who come
+    assert doorway.identify(late, "one more") is False  # an eighth of the room stays for those who come
     assert doorway.strangers == 1
     doorway.enter(Cut(), "10.0.0.3")
     assert late.transport.off
     assert not any(visit.transport.off for visit in visits[2:])
-    visits[2].leave()
+    doorway.leave(visits[2])
     assert doorway.participants == 6
 
 
 def test_one_identity_holds_one_connection_of_the_reserve():
     doorway = Doorway(Limits(connections=4), room=8)
     first, second = (doorway.enter(Cut(), "10.0.0.1") for _ in range(2))
-    assert first.identify("me") and second.identify("me")
+    assert doorway.identify(first, "me") and doorway.identify(second, "me")
     assert (doorway.participants, doorway.strangers) == (1, 1)
-    first.leave()
-    second.leave()
+    doorway.leave(first)
+    doorway.leave(second)
     assert (doorway.participants, doorway.strangers) == (0, 0)
 
 
@@ -112,7 +111,7 @@ def test_who_was_cut_off_before_its_hello_was_read_is_not_counted_after_it():
     cut = doorway.enter(Cut(), "10.0.0.1")
     doorway.enter(Cut(), "10.0.0.1")
     assert cut.transport.off
-    assert cut.identify("me") is True
+    assert doorway.identify(cut, "me") is True
     assert doorway.participants == 0
 
 
@@ -191,9 +190,9 @@ import sys
 from pathlib import Path
 from sordino.web.app import Site
 from sordino.web.limits import Limits
-from sordino.web.server import serve, serving
+from sordino.web.server import serve
 from sordino.wire.tls_address import TlsAddress
-from tests.web.visitors import hosted
+from tests.web.visitors import hosted, serving
 
 found = hosted(Path(sys.argv[1]), {"rounds.quorum": 3})
 site = Site({found.name: found}, Limits(request=1.5, refused=10_000, requests=1000))
@@ -743,10 +742,13 @@ def test_where_too_many_requests_wait_one_more_is_refused(tmp_path):
 
 
 def test_a_class_that_opens_its_pages_at_once_does_not_wait():
-    turns = RequestRate(Limits())
-    assert {turns.take("10.0.0.1", cost) for cost in [1.0] * 14 + [10.0] for _ in range(40)} == {0.0}
-    assert turns.take("10.0.0.1", 1000) > 10
-    assert turns.take("10.0.0.2", 10) == 0.0
+    bucket = RateLimit(None, Limits())._bucket
+    for cost in [1.0] * 14 + [10.0]:
+        for _ in range(40):
+            assert bucket.wait(cost, "10.0.0.1") == 0.0
+            bucket.note(cost, "10.0.0.1")
+    assert bucket.wait(1000, "10.0.0.1") > 10
+    assert bucket.wait(10, "10.0.0.2") == 0.0
 
 
 ADDRESSES = [

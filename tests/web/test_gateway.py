@@ -22,6 +22,7 @@ from sordino.fleets.web import Stopped
 from sordino.runs import serving
 from sordino.runs.federation import wire
 from sordino.web.gateway import GatewayFederation, GatewayService
+from sordino.web.hosted_federation import GatewayShare, HostingRules
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import SigningKey
@@ -31,7 +32,12 @@ from tests.web.visitors import BITS, recipe, server, visit
 
 NAME = "demo-behind"
 OWN = recipe({"split": {"kind": "iid", "clients": 2}})  #: of the gateway that most tests start
-KNOWN = {"federation": NAME, "coordinator": people.KEY.author.first.hex()}  #: to who starts a gateway
+
+
+def gateway_of(given, folder, slots, patience):
+    """A gateway of the federation of `people`."""
+    share = GatewayShare(NAME, slots, people.KEY.author)
+    return GatewayFederation(given, folder, share, HostingRules(patience=patience))
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +158,7 @@ def gateway(tmp_path):
     def start():
         for before in started[-1:]:
             before.stop()
-        started.append(GatewayFederation(OWN, tmp_path / "g", slots=range(2), patience=30, **KNOWN))
+        started.append(gateway_of(OWN, tmp_path / "g", range(2), 30))
         return started[-1]
 
     yield start
@@ -355,13 +361,14 @@ def test_what_breaks_in_a_gateway_is_shown_to_its_operator(gateway, place, monke
 
 def over_sockets(own, place, runs):
     inner = SocketFleet({k: place / f"{k}.sock" for k in range(2)})
-    return serving.serve(own, Gateways(inner, 4, 2), runs / NAME, federation=NAME)
+    return serving.serve(own, Gateways(inner, 4, 2), runs / NAME, serving.CoordinatorSetup(NAME))
 
 
 def over_flower(own, place, runs):
     """Flower's messages and the real relay, without a network."""
+    from sordino.flower.app import RunConfig
     from sordino.flower.client_app import SOCKET
-    from sordino.flower.server_app import RunConfig, coordinate
+    from sordino.flower.server_app import coordinate
     from tests.flower.nodes import LocalGrid
 
     grid = LocalGrid({10 + k: {SOCKET: str(place / f"{k}.sock")} for k in range(2)})
@@ -378,9 +385,7 @@ def test_pages_behind_two_gateways_are_one_federation(tmp_path, place, way):
         pytest.importorskip("flwr")
     own = recipe({"split": {"kind": "iid", "clients": 4}, "rounds.quorum": 3})
     shares = slots(4, 2)
-    hosts = [
-        GatewayFederation(own, tmp_path / f"g{k}", slots=share, patience=0.3, **KNOWN) for k, share in enumerate(shares)
-    ]
+    hosts = [gateway_of(own, tmp_path / f"g{k}", share, 0.3) for k, share in enumerate(shares)]
     outcome = []
 
     def coordinate():

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from sordino.web.hosted_federation import HostedFederation
+from sordino.web.hosted_federation import HostedFederation, HostingRules
 from sordino.web.limits import Limits
 from sordino.web.page_task import PROTOCOL
 from sordino.web.places import REMEMBERED, Places, Receipts
@@ -86,7 +86,7 @@ async def declines(visitor, plan):
 @pytest.mark.parametrize(("quorum", "pages"), [(3, 2), (1, 0)])
 def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages):
     changes = {"rounds.count": 1000, "rounds.quorum": quorum, "split.clients": 5}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.3))
 
     async def go(port):
         async with honest_pages(port, found, pages):
@@ -102,7 +102,7 @@ def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages)
 
 def test_who_is_silent_and_comes_anew_does_not_slow_the_others_for_long(tmp_path):
     changes = {"rounds.count": 5000, "rounds.quorum": 2, "split.clients": 50}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.5)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.5))
 
     async def keeps_hopping(port):
         for k in range(100):
@@ -137,7 +137,7 @@ def test_who_is_silent_and_comes_anew_does_not_slow_the_others_for_long(tmp_path
 
 def test_one_visitor_has_one_report_in_a_round_under_how_many_names(tmp_path):
     changes = {"rounds.count": 2, "rounds.quorum": 3, "split.clients": 5}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.3))
 
     async def reports(visitor, plan):
         await visitor.report(plan)
@@ -160,7 +160,7 @@ def test_one_visitor_has_one_report_in_a_round_under_how_many_names(tmp_path):
 
 def test_rubbish_costs_one_round_and_nobodys_budget_after_it(tmp_path):
     changes = {"rounds.count": 6, "rounds.quorum": 2, "split.clients": 5}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.3))
     answers = Counter()
 
     async def rubbish(port):
@@ -187,7 +187,7 @@ def test_rubbish_costs_one_round_and_nobodys_budget_after_it(tmp_path):
 
 def test_who_declines_and_reconnects_uses_up_few_rounds(tmp_path):
     changes = {"rounds.count": 50, "rounds.quorum": 2, "split.clients": 5}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.1)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.1))
     answers = Counter()
 
     async def reconnects(port):

@@ -31,14 +31,13 @@ from sordino.runs.simulation import run
 from sordino.web.app import Site
 from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Limits
-from sordino.web.native_participant import PROTOCOL, Link, NotJoined, Participant, located, readable
-from sordino.web.server import serving
+from sordino.web.native_participant import PROTOCOL, Link, NotJoined, Participant, locate, readable
 from sordino.wire.requests import Request, What
 from sordino.wire.signing import SigningKey
 from sordino.wire.tls_address import TlsAddress, trusting
 from tests.client import people
 from tests.client.forgeries import forged
-from tests.web.visitors import get, hosted, recipe, server, visit
+from tests.web.visitors import get, hosted, recipe, server, serving, visit
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -197,7 +196,7 @@ def test_an_owner_may_read_for_as_long_as_they_like_while_others_go_on(tmp_path)
     def read(_):
         for connection in list(site.connections):
             for _ in range(60):
-                connection._loop.call_soon_threadsafe(connection.say, {"type": "status", **found.told})
+                connection._loop.call_soon_threadsafe(connection.say, {"type": "status", **found.status})
         time.sleep(7.0)
         return True
 
@@ -217,7 +216,7 @@ def test_links_and_addresses():
     with pytest.raises(ValueError, match="no address"):
         Link.parse("ftp://host")
     with pytest.raises(NotJoined, match="cannot be reached"):
-        located(Link.parse("http://127.0.0.1:1"), trusting(None))
+        locate(Link.parse("http://127.0.0.1:1"), trusting(None))
 
 
 class _Strange(http.server.BaseHTTPRequestHandler):
@@ -258,7 +257,7 @@ TASK = "/api/federations/demo/task"
 def test_another_kind_of_server_is_named_as_such(answers):
     found = {"/api/server": {"federations": ["demo"]}, **answers}
     with strange(found) as address, pytest.raises(NotJoined, match="server of federations"):
-        located(Link.parse(address), trusting(None))
+        locate(Link.parse(address), trusting(None))
 
 
 def test_what_a_server_says_cannot_steer_a_terminal():
@@ -357,7 +356,7 @@ def test_a_server_that_is_killed_goes_on_and_so_do_its_clients(tmp_path, process
     address = said(first, r"Serving at (http://localhost:(\d+))")
     own = ["--folder", tmp_path / "c0", "--data", "digits", "--rows", "0-19", "--budget", 1e6]
     join = processes.start("join", address[1], *own, "--yes", "--patience", 150)
-    link, task = located(Link.parse(address[1]), trusting(None))
+    link, task = locate(Link.parse(address[1]), trusting(None))
     member = Member(native(tmp_path / "c1", "20-39"), link, task["federation"])
     said(join, r"Reported \([2-9]\)")
     first.kill()
@@ -443,9 +442,9 @@ def test_a_native_client_trusts_the_certificate_that_it_was_given(tmp_path):
     with serving(Site({"demo": found}), place) as port:
         server_address = f"https://localhost:{port}"
         with pytest.raises(NotJoined, match="certificate"):
-            located(Link.parse(server_address), trusting(None))
+            locate(Link.parse(server_address), trusting(None))
         trust = trusting(place.certificate)
-        link, task = located(Link.parse(server_address), trust)
+        link, task = locate(Link.parse(server_address), trust)
         with urllib.request.urlopen(f"{server_address}/api/server", context=trust) as answer:
             assert answer.headers["Strict-Transport-Security"]
             assert json.loads(answer.read())["https"] is True

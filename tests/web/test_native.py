@@ -38,7 +38,7 @@ async def closed(visitor):
 
 async def gone(found):
     """Until the server has noticed that nobody is here any more."""
-    while found.places._here:
+    while found.places._connections:
         await asyncio.sleep(0.01)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sordino.errors import InvalidInput
 from sordino.storage.files import NotWritten
-from sordino.web.limits import network
+from sordino.web.limits import Limits, network
 from sordino.web.places import Invitations, Member, Places, Receipts, TurnedAway
 
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
@@ -95,10 +95,13 @@ class Clock:
         return self.now
 
 
-def absent(tmp_path, clock, slots=2, **options):
+def absent(tmp_path, clock, slots=2, most=40, **options):
     """A places with an absence of 600 seconds, and the places that it takes from their holders."""
     freed = []
-    places = Places(tmp_path / "people", range(slots), absence=600.0, freed=freed.append, clock=clock, **options)
+    kind = type("Clocked", (Places,), {"_clock": staticmethod(clock)})
+    places = kind(
+        tmp_path / "people", range(slots), limits=Limits(places=most, absence=600.0), freed=freed.append, **options
+    )
     return places, freed
 
 
@@ -250,7 +253,7 @@ def test_the_key_of_invitations_is_its_owners_alone_from_the_first_byte_on(tmp_p
 
 
 def test_one_network_takes_so_many_places_and_others_the_rest(tmp_path):
-    places = Places(tmp_path / "people", range(4), most=2)
+    places = Places(tmp_path / "people", range(4), limits=Limits(places=2))
     first, _ = places.admit(A, PROOF, "page", "", "here")
     places.admit(B, PROOF, "page", "", "here")
     with pytest.raises(TurnedAway, match=r"2 places.*network address") as caught:
@@ -265,11 +268,11 @@ def test_one_network_takes_so_many_places_and_others_the_rest(tmp_path):
 
 
 def test_who_comes_back_after_a_restart_counts_where_it_comes_from(tmp_path):
-    places = Places(tmp_path / "people", range(3), most=1)
+    places = Places(tmp_path / "people", range(3), limits=Limits(places=1))
     places.admit(A, PROOF, "page", "", "here")
     places.settle()
     assert "here" not in (tmp_path / "people").read_text()
-    again = Places(tmp_path / "people", range(3), most=1)
+    again = Places(tmp_path / "people", range(3), limits=Limits(places=1))
     again.admit(A, PROOF, "page", "", "here")
     with pytest.raises(TurnedAway):
         again.admit(B, PROOF, "page", "", "here")
@@ -277,7 +280,7 @@ def test_who_comes_back_after_a_restart_counts_where_it_comes_from(tmp_path):
 
 def test_the_invited_may_all_come_from_one_network(tmp_path):
     invitations = Invitations.kept(tmp_path, "demo-1")
-    places = Places(tmp_path / "people", range(2), invitations, most=1)
+    places = Places(tmp_path / "people", range(2), invitations, limits=Limits(places=1))
     for client, who in enumerate((A, B)):
         assert places.admit(who, PROOF, "page", invitations.token(client), "here")[0].client == client
 

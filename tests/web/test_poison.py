@@ -15,7 +15,7 @@ from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.hosted_federation import HostedFederation
+from sordino.web.hosted_federation import HostedFederation, HostingRules
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Request
 from tests.client import people
@@ -84,7 +84,11 @@ def test_without_the_norm_and_the_rule_the_same_page_destroys_the_model(attack, 
     with contextlib.suppress(InvalidInput):  # an open federation like that is refused now
         trained(tmp_path, "webfed-digits", attack, bare)
         pytest.fail("an open federation without any bound was served")
-    party = Party(HostedFederation(Recipe.load("webfed-digits", bare), tmp_path / "invited", by_invitation=True).parts)
+    party = Party(
+        HostedFederation(
+            Recipe.load("webfed-digits", bare), tmp_path / "invited", HostingRules(by_invitation=True)
+        ).parts
+    )
     liar = Hostile(party)
     assert party.accuracy(lambda plan: attack(liar, plan)) < 0.5
 
@@ -164,7 +168,9 @@ def test_the_federations_made_for_pages_begin_with_enough_reports_for_their_rule
     with pytest.raises(InvalidInput) as caught:
         HostedFederation(Recipe.load(name, ["rounds.quorum=2"]), tmp_path / "open")
     assert ENOUGH in str(caught.value)
-    HostedFederation(Recipe.load(name, ["rounds.quorum=1"]), tmp_path / "alone", by_invitation=True).stop()
+    HostedFederation(
+        Recipe.load(name, ["rounds.quorum=1"]), tmp_path / "alone", HostingRules(by_invitation=True)
+    ).stop()
 
 
 @pytest.mark.parametrize(
@@ -180,4 +186,4 @@ def test_the_federations_made_for_pages_begin_with_enough_reports_for_their_rule
     ids=["bits", "by invitation", "norm", "rule", "silos", "noise from a table, by invitation"],
 )
 def test_a_federation_is_served_where_reports_are_bounded_or_people_are_known(changes, invited, tmp_path):
-    HostedFederation(recipe(changes), tmp_path / "served", by_invitation=invited).stop()
+    HostedFederation(recipe(changes), tmp_path / "served", HostingRules(by_invitation=invited)).stop()

@@ -3,10 +3,11 @@
 import asyncio
 import hmac
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from websockets.exceptions import ConnectionClosed
 
 from sordino.recipe import Recipe
 from sordino.web.app import Site
-from sordino.web.hosted_federation import HostedFederation
+from sordino.web.hosted_federation import HostedFederation, HostingRules
 from sordino.web.limits import Limits
 from sordino.web.page_task import PROTOCOL
-from sordino.web.server import serving
+from sordino.web.server import GuardedServer, config_for, listen
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
+from sordino.wire.tls_address import TlsAddress
 from tests.client import people
 
 BITS = -(-650 // 8)  #: bytes of a two-point report on digits with logistic regression
@@ -33,7 +35,26 @@ def recipe(changes: dict[str, Any] | None = None) -> Recipe:
 
 
 def hosted(folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> HostedFederation:
-    return HostedFederation(recipe(changes), folder / "demo", **{"patience": 0.3, **options})
+    return HostedFederation(recipe(changes), folder / "demo", HostingRules(**{"patience": 0.3, **options}))
+
+
+@contextmanager
+def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
+    """Serve in a thread, for as long as it is needed; the port comes back."""
+    place = place or TlsAddress()
+    with closing(listen(place)) as listening:
+        started = threading.Event()
+        found = GuardedServer(config_for(site, place), site, started.set)
+        thread = threading.Thread(target=found.run, args=([listening],), daemon=True)
+        thread.start()
+        while thread.is_alive() and not started.wait(0.05):
+            pass
+        try:
+            assert found.started
+            yield listening.getsockname()[1]
+        finally:
+            found.should_exit = True
+            thread.join(60)
 
 
 @contextmanager

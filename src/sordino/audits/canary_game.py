@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.audits.lower_bound import AuditRow, verdict
+from sordino.audits.lower_bound import AuditRow, EpsilonBound
 from sordino.errors import InvalidInput
-from sordino.mechanisms.cases import Points
-from sordino.privacy.guarantee import Adjacency, Adversary, Claim
+from sordino.mechanisms.cases import Points, Promise
 
 Scores = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -41,22 +40,6 @@ SHARES = (0.01, 0.05, 0.2)  #: of the canaries: how many of the highest are gues
 UNBELIEVABLE = 0.01  #: what happens less often than this under a proof speaks against the proof
 LEAST, MOST = 20, 200_000  #: numbers of canaries that make sense
 _BEYOND = 300.0  #: an epsilon that no number of guesses can speak against
-
-
-@dataclass(frozen=True)
-class Game:
-    """What canaries were played for: what is claimed and proven about what the adversary sees of them."""
-
-    mechanism: str
-    unit: str
-    adjacency: Adjacency
-    adversary: Adversary
-    claim: Claim | None
-    proven: float
-    delta: float
-    basis: str
-    attack: str
-    curve: Points = ()  #: what else the proof says, at other deltas
 
 
 @dataclass(frozen=True)
@@ -173,8 +156,8 @@ def coins(count: int, seed: int) -> Coins:
     return np.random.default_rng([seed, count]).random(count) < 0.5
 
 
-def judge(game: Game, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> AuditRow:
-    """The row of an audit whose canaries have these scores: high ones speak for being in."""
+def judge(game: Promise, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> AuditRow:
+    """The row of an audit in which canaries got these scores: a high score says that a canary is in."""
     check_canaries(len(scores))
     guesses = [Guesses.of(scores, present, share) for share in shares]
     tail = TAIL / len(shares)
@@ -185,29 +168,5 @@ def judge(game: Game, scores: Scores, present: Coins, *, seed: int, shares: Sequ
     note = ""
     if chance < UNBELIEVABLE:
         note = f"so many right guesses have a probability of at most {chance:.2g} under what is proven"
-    claim = game.claim
-    comparable = claim.epsilon if claim and claim.delta <= game.delta else None
-    return AuditRow(
-        mechanism=game.mechanism,
-        unit=game.unit,
-        adjacency=str(game.adjacency),
-        adversary=str(game.adversary),
-        claimed=claim.epsilon if claim else None,
-        claimed_delta=claim.delta if claim else None,
-        proven=game.proven,
-        delta=game.delta,
-        basis=game.basis,
-        audited=bound,
-        confidence=1 - TAIL,
-        trials=len(scores),
-        cap=max(one.epsilon_bound(game.delta, tail) for one in perfect),
-        attack=game.attack,
-        seed=seed,
-        verdict=verdict(comparable, game.proven, bound, bool(note)),
-        note=note,
-    )
-
-
-__all__ = [
-    "SHARES", "TAIL", "UNBELIEVABLE", "Game", "Guesses", "check_canaries", "coins", "judge", "likelihood_under",
-]  # fmt: skip
+    cap = max(one.epsilon_bound(game.delta, tail) for one in perfect)
+    return AuditRow.of(game, EpsilonBound(bound, 1 - TAIL, len(scores), cap), seed, note)

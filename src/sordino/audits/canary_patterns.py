@@ -106,6 +106,3 @@ def patterns(
         found[own] = basis[(own - start) % values]
     numbers = np.arange(count)
     return found, (numbers % values + numbers // values) % classes
-
-
-__all__ = ["Gradients", "made_up", "patterns"]

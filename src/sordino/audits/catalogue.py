@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sordino.audits import channels, mechanisms, training
+from sordino.audits import channels, training
 from sordino.audits.inspection import Subject
+from sordino.audits.mechanisms import fresh_keys
 from sordino.errors import InvalidInput
-from sordino.mechanisms import MECHANISMS, Mechanism
+from sordino.mechanisms import Mechanism, mechanisms
 from sordino.mechanisms.cases import Case
 
 PROGRAMS: dict[str, Callable[[], list[Subject]]] = {
     "dp-sgd": training.dp_sgd,
-    "keys": mechanisms.fresh_keys,
+    "keys": fresh_keys,
     "secure-sum": channels.secure_sum,
     "shuffler": channels.shuffler,
 }  #: what has no epsilon of its own
-AUDITED = tuple(mechanism for mechanism in MECHANISMS if mechanism.randomizes)
-NAMES = (*(mechanism.name for mechanism in AUDITED), *PROGRAMS)
+
+
+def audited() -> dict[str, type[Mechanism]]:
+    """The mechanisms that randomise, by name."""
+    return {name: mechanism for name, mechanism in mechanisms().items() if mechanism.randomizes}
 
 
 def cases(mechanism: type[Mechanism], epsilon: float = 1.0) -> list[Case]:

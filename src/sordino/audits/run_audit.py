@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits import randomised_records, silos, trusted_server, uploads
 from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.lower_bound import VIOLATED, AuditRow
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.local_only import LocalOnly
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges
@@ -48,11 +46,11 @@ class Audit:
 
     @property
     def whom(self) -> str:
-        """The clients whose rows of the statement the audit is about."""
+        """The clients that the audit is about."""
         members = self.found.group.clients
         return f"client{'s' if len(members) > 1 else ''} {ranges(members)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, ready for `json.dumps`."""
         return {
             "run": str(self.run.folder.path),
@@ -94,9 +92,8 @@ def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
         return trusted_server.audit(run, asked)
     if isinstance(method, Ldpfl):
         return randomised_records.audit(run, asked)
-    assert isinstance(method, FedAvg)
     if isinstance(method.training, PrivateTraining):
-        return canaries.audit(run, asked)
+        return silos.audit(run, asked)
     return uploads.audit(run, asked)
 
 
@@ -127,6 +124,3 @@ def _earlier(folder: RunFolder) -> dict[Key, AuditBound]:
     statement = folder.statement()
     rows = () if statement is None else statement.rows
     return {_key(row): row.audited for row in rows if row.audited is not None}
-
-
-__all__ = ["FILE", "Audit", "audit"]

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.stats import binom, chi2
 
-from sordino.mechanisms.laws import Float64s, Law, Outputs, Whole
+from sordino.mechanisms.arrays import Float64s, Numbers
+from sordino.mechanisms.laws import Law, Whole
 
 FAMILY = 1e-6  #: an unbroken program fails a whole audit once in a million
 SUBJECTS, CHECKS = 40, 25  #: so many of each share that level, at least
@@ -40,7 +41,7 @@ ALIKE = 64  #: different probabilities of outputs whose counts are added up
 class Sample:
     """n draws of d values from the real code, and the law that they must have."""
 
-    outputs: Outputs
+    outputs: Numbers
     law: Law
     lengths: frozenset[int] = frozenset()  #: of encoded reports, in bytes
     strides: tuple[int, ...] = ()  #: how many rows on the next client, round or step is
@@ -310,6 +311,3 @@ def _far(level: float) -> float:
 
 def _rate_seen(n: int, p: float, level: float) -> float:
     return (_far(level) + POWER) * math.sqrt(p * (1 - p) / n)
-
-
-__all__ = ["CHECKS", "FAMILY", "SUBJECTS", "Check", "Sample", "look"]

@@ -1,6 +1,6 @@
 """Private training as a subject: what real DP-SGD samples, sums and adds, heard while it trains.
 
-A `Wiretap` listens to the functions that training calls, in every step of every silo, and changes nothing. Of a step it
+A wiretap listens to the functions that training calls, in every step of every silo, and changes nothing. Of a step it
 hears which records were sampled, the exact sum of their whole-number gradients, and the sum with noise as it leaves.
 So the noise, the sample and the bound of one record are each checked where they are used.
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Check, Sample
 from sordino.learning import draws, private_sgd
-from sordino.learning.cohort import ClientData, train_cohort
+from sordino.learning.cohort import ClientData, CohortTrainer
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, SumGrid
 from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
-from sordino.randomness import Keystream, Rows
+from sordino.randomness import Keystream, Randomness, Rows
 
 SILOS, RECORDS, STEPS, ROUNDS = 30, 40, 4, 30
 FEATURES, CLASSES = 24, 10
@@ -51,43 +51,35 @@ class Heard:
     round: int = 0  #: that is being heard
 
 
-class Wiretap:
-    """Listens while the block runs: `with Wiretap() as heard`."""
+@contextmanager
+def wiretap() -> Iterator[Heard]:
+    """Listen while the block runs: `with wiretap() as heard`."""
+    heard, sample, add_noise = Heard(), draws.poisson_samples, private_sgd.noisy_sums
 
-    def __init__(self) -> None:
-        self.heard = Heard()
-        self._before = draws.poisson_samples, private_sgd.noisy_sums
+    def poisson_samples(randomness: Randomness, row: int, step: int, records: int, rate: float) -> Rows:
+        chosen = sample(randomness, row, step, records, rate)
+        there = np.zeros(records, np.bool_)
+        there[chosen] = True
+        heard.samples[heard.round, row, step] = there
+        return chosen
 
-    def __enter__(self) -> Heard:
-        heard, (sample, add_noise) = self.heard, self._before
+    def noisy_sums(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Randomness, t: int) -> Tensor:
+        noisy = add_noise(training, sums, rows, randomness, t)
+        coarse = private_sgd.coarsened(sums, training.coarsening, rows, randomness, t)
+        noise = (noisy - coarse).cpu().numpy()
+        for row, total, added in zip(rows.tolist(), sums.cpu().numpy(), noise, strict=True):
+            heard.sums[heard.round, row, t], heard.noise[heard.round, row, t] = total, added
+        return noisy
 
-        def poisson_samples(randomness: Any, row: int, step: int, records: int, rate: float) -> Any:
-            chosen = sample(randomness, row, step, records, rate)
-            there = np.zeros(records, np.bool_)
-            there[chosen] = True
-            heard.samples[heard.round, row, step] = there
-            return chosen
-
-        def noisy_sums(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Any, t: int) -> Tensor:
-            noisy = add_noise(training, sums, rows, randomness, t)
-            coarse = private_sgd.coarsened(sums, training.coarsening, rows, randomness, t)
-            noise = (noisy - coarse).cpu().numpy()
-            for row, total, added in zip(rows.tolist(), sums.cpu().numpy(), noise, strict=True):
-                heard.sums[heard.round, row, t], heard.noise[heard.round, row, t] = total, added
-            return noisy
-
-        draws.poisson_samples, private_sgd.noisy_sums = poisson_samples, noisy_sums
-        return heard
-
-    def __exit__(self, *_: object) -> None:
-        draws.poisson_samples, private_sgd.noisy_sums = self._before
+    with patch.object(draws, "poisson_samples", poisson_samples), patch.object(private_sgd, "noisy_sums", noisy_sums):
+        yield heard
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
 def noise_law(noise: DiscreteGaussian, values: int, shares: int = 1) -> Normal:
-    """Of so many silos' noises together."""
+    """The law of the sum of so many silos' noises."""
     return Normal(np.zeros(values, np.int64), shares * noise.reach, noise.slack(shares).sigma)
 
 
@@ -150,21 +142,19 @@ def _moved(train: Train, others: Sequence[ClientData], silos: Sequence[ClientDat
 
 
 def subjects(
-    name: str,
     training: PrivateTraining,
     values: int,
     guarantee: Guarantee,
     silos: Sequence[ClientData],
     rounds: int,
-    train: Train,
-    train_apart: Train,
+    train: tuple[Train, Train],
 ) -> list[Subject]:
-    """The noise and the samples of some rounds of training; `train_apart` computes one record at a time."""
-    heard = lru_cache(maxsize=1)(partial(_listen, train, silos, rounds))
+    """The noise and the samples of some rounds of DP-SGD; of `train`, the second computes one record at a time."""
+    heard = lru_cache(maxsize=1)(partial(_listen, train[0], silos, rounds))
     rows = len(silos) * rounds * training.steps
     fewest = min(map(len, silos))
     few = [ClientData(own.x[:FEW], own.y[:FEW]) for own in silos[:FEW]]
-    exact = partial(keeps, training, values, guarantee), partial(neighbours, train_apart, few, training, values)
+    exact = partial(keeps, training, values, guarantee), partial(neighbours, train[1], few, training, values)
     strides = training.steps, training.steps * len(silos)  # the next silo, the next round
 
     def noise(seed: int) -> Sample:
@@ -176,14 +166,14 @@ def subjects(
         found = np.stack([there[:fewest] for _, there in ordered]).astype(np.uint8)
         return Sample(found, sample_law(training.sampling_rate, fewest), strides=strides)
 
-    found = [Subject(f"{name}, noise", (rows, values), noise, exact)]
+    found = [Subject("DP-SGD, noise", (rows, values), noise, exact)]
     if training.sampling_rate < 1:
-        found.append(Subject(f"{name}, samples", (rows, fewest), samples))
+        found.append(Subject("DP-SGD, samples", (rows, fewest), samples))
     return found
 
 
 def _listen(train: Train, silos: Sequence[ClientData], rounds: int, seed: int) -> Heard:
-    with Wiretap() as heard:
+    with wiretap() as heard:
         for heard.round in range(1, rounds + 1):
             train(silos, seed, heard.round)
     return heard
@@ -215,7 +205,7 @@ def dp_sgd(rounds: int = ROUNDS, sums: int = SHARED_ROWS) -> list[Subject]:
     model = nn.Linear(FEATURES, CLASSES)
     values = FEATURES * CLASSES + CLASSES
     train = partial(_train, model, training, values)
-    found = subjects("DP-SGD", training, values, training.guarantee(values), _silos(), rounds, train, train)
+    found = subjects(training, values, training.guarantee(values), _silos(), rounds, (train, train))
     return [*found, shared(training, values, SHARES, sums)]
 
 
@@ -230,18 +220,4 @@ def _train(
     model: nn.Module, training: PrivateTraining, values: int, silos: Sequence[ClientData], seed: int, round: int
 ) -> None:
     stream = Keystream.simulation(seed, np.arange(len(silos)), round)
-    train_cohort(model, torch.zeros(values), silos, training, stream)
-
-
-@contextmanager
-def replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A module's function, exchanged for another while the block runs: how faults of training are planted."""
-    before = getattr(module, name)
-    setattr(module, name, function)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-__all__ = ["Heard", "Wiretap", "dp_sgd", "holds", "keeps", "noise_law", "replaced", "sample_law", "shared", "subjects"]
+    CohortTrainer(model).train(torch.zeros(values), silos, training, stream)

@@ -6,25 +6,33 @@ round's upload. Whoever sees the run sees that and more, so a lower bound for th
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, figures, once
-from sordino.fleets.simulated import Population
+from sordino.audits.finished_run import (
+    FinishedRun,
+    View,
+    channel_subjects,
+    figures,
+    once,
+    promise,
+    round_randomness,
+    rows_for,
+)
+from sordino.audits.inspection import Enumerated, Subject
+from sordino.audits.mechanisms import exact_law, keeps
+from sordino.audits.statistics import Sample
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
-from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, Output
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
@@ -122,7 +130,8 @@ class Crowd:
 
     def table(self) -> Scores:
         """The log-likelihood ratio of every number of ones; all values have the same."""
-        p, q = (ones(self.sender.mechanism, vector)[0] for vector in (self.first, self.second))
+        laws = (exact_law(self.sender.mechanism, vector) for vector in (self.first, self.second))
+        p, q = (law.interval(np.ones((1, len(self.first))))[1][0, 0] for law in laws)
         k = np.arange(self.size + 1)
         others = binom.logpmf(k, self.size - 1, q), binom.logpmf(k - 1, self.size - 1, q)
         worlds = [np.logaddexp(np.log1p(-own) + others[0], np.log(own) + others[1]) for own in (p, q)]
@@ -148,27 +157,17 @@ class Crowd:
 # --- what a client would send of its own data -------------------------------------------------------------------------
 
 
-class _ListeningUpload(Upload):
-    """An upload that keeps the vectors it is handed, before they are randomised."""
-
-    def __init__(self, upload: Upload) -> None:
-        self.__dict__.update(upload.__dict__)
-        self.vectors: list[NDArray[Any]] = []
-
-    def send(self, clients: Sequence[int], vectors: Any, draw: Draw, sizes: Sequence[int]) -> Sent:
-        self.vectors.append(np.array(vectors, np.float32))
-        return super().send(clients, vectors, draw, sizes)
-
-
 def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
-    assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
-    heard = _ListeningUpload(method.upload(plan))
-    listening = copy.copy(method)
-    listening.upload = lambda plan: heard  # type: ignore[method-assign]
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    vectors, honest = [], Upload.send
+
+    def send(self: Upload, clients: Sequence[int], rows: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
+        vectors.append(np.array(rows, np.float32))
+        return honest(self, clients, rows, draw, sizes)
+
+    population = federation.population
     bench = Bench()
     cohort = Cohort(
         tuple(clients),
@@ -176,8 +175,9 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
         ({},) * len(clients),
         tuple(population.size(client) for client in clients),
     )
-    listening.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
-    return np.concatenate(heard.vectors)
+    with patch.object(Upload, "send", send):
+        method.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
+    return np.concatenate(vectors)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
     found = Findings(group, answers(questions, asked), left_out)
-    return checked(found, [*run_draws.upload(run, client, round, releases[:1]), *run_draws.channel(run)], asked)
+    return checked(found, [*_subjects(run, client, round, releases[:1]), *channel_subjects(run)], asked)
 
 
 class _Questions:
@@ -198,13 +198,11 @@ class _Questions:
 
     def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
-        assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed
         self._state = replace(method.init(), round=round - 1)
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
         self._sender = AuditedClient(self._upload, client, 0)
         self._release, *others = releases  # what the mechanism made comes first
-        self._stated = run.stated(run.group_of(client))
         self._ends = self._sender.mechanism.worst_pair(self._upload.values)
         self._questions: list[tuple[Case, View | None]] = []
         self._left_out = [_left_out(release) for release in others]
@@ -223,7 +221,8 @@ class _Questions:
 
     @property
     def _is_bits(self) -> bool:
-        return isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        bits = isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        return bits and self._sender.mechanism.law(self._ends[0]) is not None
 
     def _direct(self, view: View) -> None:
         if view[1] is not Adjacency.COORDINATE:
@@ -270,24 +269,12 @@ class _Questions:
         return replace(self._sender, stream=len(self._questions))
 
     def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
-        """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
-        claim = self._stated[view].claimed if view in self._stated else None
-        delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
-        proven = figures(once([self._release]), delta)[view]
-        case = Case(
-            mechanism=self._sender.mechanism.name,
-            unit=unit,
-            adjacency=view[1],
-            adversary=view[0],
-            claim=claim,
-            proven=proven.proven,
-            delta=delta,
-            basis="; ".join(proven.basis),
-            attack=f"client {self._client}, round {self._round}: {attack}",
-            sampler=sampler,
-            most_trials=max(FEWEST, VALUES // values),
-            curve=_curve(self._release.guarantees, view, proven.proven),
-        )
+        """Add a case. `values` are drawn for each trial; `beside` the worst case it is no evidence."""
+        row = self._run.row(self._client, view, [self._release])
+        where = f"client {self._client}, round {self._round}: {attack}"
+        curve = _curve(self._release.guarantees, view, row.proven)
+        promised = promise(row, self._sender.mechanism.name, unit, where, curve)
+        case = Case.of(promised, sampler, max(FEWEST, VALUES // values))
         self._questions.append((case, None if beside else view))
 
 
@@ -295,7 +282,7 @@ ENDS = "the two ends of its range"
 
 
 def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
-    """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
+    """More points of the proven curve of Gaussian noise; a pure guarantee has one point only."""
     losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, GaussianLoss)]
     return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
 
@@ -310,4 +297,48 @@ def _left_out(release: Release) -> str:
     return f"{release.what}: {why or 'a release of its own, beside the upload'}"
 
 
-__all__ = ["AuditedClient", "Crowd", "audit", "curve", "own_vectors", "single_values", "whole"]
+# --- what the run draws -----------------------------------------------------------------------------------------------
+
+
+def _subjects(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
+    """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
+    method = run.federation.method
+    own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
+    group = int(own.class_of[client])
+    mechanism, d = own.mechanisms[group], own.values
+    if mechanism.law(mechanism.domain.probe(d)) is None:
+        return []
+    alike = np.flatnonzero(own.class_of == group)
+    shape = rows_for(d), d
+    enumerated = _keeps(mechanism, d, [g for release in releases for g in release.guarantees], run.federation.delta)
+    name = f"{mechanism.name}: uploads of clients as strong as client {client}"
+    return [Subject(name, shape, partial(_uploads, own, alike, mechanism, shape), enumerated)]
+
+
+def _keeps(mechanism: Mechanism, values: int, stated: Sequence[Guarantee], delta: float) -> tuple[Enumerated, ...]:
+    """The law against what the run stated of one value, or of a whole vector where values are no unit of their own."""
+    pair = mechanism.domain.neighbours(values)
+    for adjacency in (Adjacency.COORDINATE, Adjacency.CLIENT):
+        for guarantee in stated:
+            if (guarantee.adversary, guarantee.adjacency) == (SERVER, adjacency) and not isinstance(
+                guarantee.loss, Infinite
+            ):
+                return (partial(keeps, mechanism, guarantee, pair, delta),)
+    return ()
+
+
+def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Sample:
+    """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
+    n, d = shape
+    x = mechanism.domain.probe(d)
+    found, lengths = [], set[int]()
+    left, round, skipped = n, 0, 4 if own.samples else 0
+    while left:
+        round += 1
+        who = clients[:left].tolist()
+        left -= len(who)
+        draw = partial(round_randomness, seed, round)
+        bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
+        lengths |= {len(body) for body in bodies}
+        found.append(mechanism.decode([body[skipped:] for body in bodies], d).numbers())
+    return Sample(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))

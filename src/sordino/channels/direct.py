@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.spec import ChannelSpec
@@ -20,6 +20,7 @@ class Direct(Channel):
     class Spec(ChannelSpec):
         """Each report goes straight to the server."""
 
+        in_pages: ClassVar[bool] = True
         kind: str = tag("direct", "each report goes straight to the server")
 
         def build(self, recipe: Recipe, method: Method) -> Direct:
@@ -28,6 +29,3 @@ class Direct(Channel):
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of the reports on this plan, as they arrive."""
         yield from exchange("report", dict.fromkeys(clients, plan))
-
-
-__all__ = ["Direct"]

@@ -25,6 +25,3 @@ class Channel(ABC):
         self, exchange: Exchange, plan: bytes, clients: Sequence[int]
     ) -> Iterator[tuple[int, bytes]] | Iterator[ReportSum | Lost]:
         """The bodies of the reports on this plan with their clients, as they arrive; or sums in their place."""
-
-
-__all__ = ["Channel", "Exchange"]

@@ -12,9 +12,9 @@ mechanism): it can decode it, and learns no more than the class. Who is handed o
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class Relay(Channel):
             return min(asked, self.k)
 
         @reads("method.selection", ".", "split")
-        def no_more_than_it_gets(self, recipe: Any) -> Found:
+        def no_more_than_it_gets(self, recipe: Recipe) -> Found:
             """A relay hands on no more reports than it gets."""
             asked = recipe.method.selection.asked(recipe.number_of_clients)
             if self.k > asked:
@@ -63,13 +63,12 @@ class Relay(Channel):
     def __init__(self, k: int, class_of: Sequence[int], lots: Lots) -> None:
         if not 1 <= k <= len(class_of):
             raise InvalidInput(f"a relay hands on from 1 to {len(class_of)} reports, one for each client, got k = {k}")
-        self._k, self._class_of, self._lots = k, tuple(class_of), lots
-        self._members: Mapping[int, list[int]] = _by_class(self._class_of)
+        self._k, self._class_of, self._lots = k, np.asarray(class_of), lots
 
     @classmethod
     def simulated(cls, k: int, class_of: Sequence[int], seed: int) -> Relay:
-        """A relay whose choices follow from the seed."""
-        return cls(k, class_of, SeededLots(seed))
+        """A relay that draws lots from the seed."""
+        return cls(k, class_of, partial(seeded_lots, seed))
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of k reports, as many of each class as happened to be drawn, under other clients' names."""
@@ -80,28 +79,13 @@ class Relay(Channel):
             heapq.heappush(kept, (-drawn[client], client, body))
             if len(kept) > self._k:
                 heapq.heappop(kept)
-        names = {c: iter(members) for c, members in self._members.items()}
+        names = {c: iter(np.flatnonzero(self._class_of == c).tolist()) for c in np.unique(self._class_of).tolist()}
         for _, client, body in sorted(kept, reverse=True):  # by lot, an order that says nothing of who they are
-            yield next(names[self._class_of[client]]), body
+            yield next(names[int(self._class_of[client])]), body
 
 
-class SeededLots:
+def seeded_lots(seed: int, round: int, clients: Sequence[int]) -> NDArray[np.uint64]:
     """Lots for simulations: the same seed gives the same ones, whoever else takes part."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __call__(self, round: int, clients: Sequence[int]) -> NDArray[np.uint64]:
-        stream = Keystream.simulation(self._seed, list(clients), round)
-        words = stream.words(np.arange(len(clients)), Purpose.SELECT, RELAY, 0, 4)
-        return np.ascontiguousarray(words[:, :2]).view("<u8")[:, 0]
-
-
-def _by_class(class_of: Sequence[int]) -> dict[int, list[int]]:
-    members: dict[int, list[int]] = defaultdict(list)
-    for client, c in enumerate(class_of):
-        members[c].append(client)
-    return dict(members)
-
-
-__all__ = ["Relay"]
+    stream = Keystream.simulation(seed, list(clients), round)
+    words = stream.words(np.arange(len(clients)), Purpose.SELECT, RELAY, 0, 4)
+    return np.ascontiguousarray(words[:, :2]).view("<u8")[:, 0]

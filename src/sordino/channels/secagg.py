@@ -44,7 +44,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.wire.codec import Buffer, Layout, canonical, numbers, read_numbers
 
 Int64s = NDArray[np.int64]
-Words = NDArray[np.unsignedinteger[Any]]
+Words = NDArray[np.unsignedinteger]
 
 STEPS = ("keys", "shares", "masked", "confirm", "unmask")
 COMMON = ("keys", "shares")  #: steps in which all clients are sent the same
@@ -72,7 +72,7 @@ class SumLost(SordinoError):
 
 @dataclass(frozen=True)
 class Session:
-    """One sum: what is added, among how many invited clients, of whom how many must stay to the end."""
+    """One sum: what is added, how many clients are invited, and how many must stay to the end."""
 
     federation: str
     round: int
@@ -279,7 +279,7 @@ def _about(context: bytes, sender: int, receiver: int) -> bytes:
     return b"shares" + context + numbers((sender, receiver))
 
 
-def _words(session: Session) -> np.dtype[Any]:
+def _words(session: Session) -> np.dtype[np.unsignedinteger]:
     """The machine's words for numbers modulo 2^k: the smallest that hold k bits."""
     return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= session.bits)}")
 
@@ -358,10 +358,10 @@ class SumClient:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """U3, as this client confirmed it: whose sum it helps to reveal."""
+        """U3 as this client confirmed it: the clients in the sum that it helps to reveal."""
         return self._masked
 
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         """All that is needed to go on in another process, ready for JSON: secrets, and what this client was told."""
         return {
             "session": asdict(self.session),
@@ -408,26 +408,17 @@ class SumClient:
             what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
             raise SumRefused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
         clients, rest = _read(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
-        match step:
-            case "keys":
-                parts = self._keys(clients, rest)
-            case "shares":
-                parts = self._share(clients, rest)
-            case "masked":
-                parts = self._mask(clients, rest, vector)
-            case "confirm":
-                parts = self._confirm(clients, rest)
-            case _:
-                parts = self._unmask(clients, rest)
+        given = (clients, rest, vector) if step == "masked" else (clients, rest)
+        parts: list[bytes] = getattr(self, f"_to_{step}")(*given)
         self._next = expected + 1
         return _message(step, self.session, self.client, self._pledge if step == "keys" else (), b"".join(parts))
 
-    def _keys(self, clients: Sequence[int], session: bytes) -> list[bytes]:
+    def _to_keys(self, clients: Sequence[int], session: bytes) -> list[bytes]:
         if clients or session != self.session.encode():
             raise SumRefused("the invitation is to another sum than the one this client agreed to")
         return [self._entry.encode()]
 
-    def _share(self, clients: Sequence[int], keys: bytes) -> list[bytes]:
+    def _to_shares(self, clients: Sequence[int], keys: bytes) -> list[bytes]:
         self._read_roster(clients, keys)
         points = _points(self._roster)
         threshold = self.session.threshold
@@ -452,8 +443,8 @@ class SumClient:
         self._check_crowd(clients, "sent keys")
         if len(entries) > self.session.clients:
             raise SumRefused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
-        if self._invited is not None and (strangers := set(self._roster) - self._invited):
-            raise SumRefused(f"client {min(strangers)} sent keys, and is none of those whom this round asks")
+        if self._invited is not None:
+            _refuse_strangers(clients, self._invited, "sent keys, and is none of those whom this round asks")
         if self._roster[self.client] != self._entry:
             raise SumRefused("the roster holds other keys for this client than it sent: do not trust the server")
         if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
@@ -477,10 +468,9 @@ class SumClient:
         if len(clients) < self.session.threshold:
             raise SumRefused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
 
-    def _mask(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
+    def _to_masked(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
         self._check_crowd(members, "shared their secrets")
-        if strangers := set(members) - set(self._roster):
-            raise SumRefused(f"client {min(strangers)} shares a secret, but never sent keys")
+        _refuse_strangers(members, self._roster, "shares a secret, but never sent keys")
         peers = [client for client in members if client != self.client]
         for client, sealed in zip(peers, _pieces(sealed_pairs, len(peers), _SEALED), strict=True):
             text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
@@ -509,10 +499,9 @@ class SumClient:
                     f"client {client} was told other names or keys than this client: the server's lists differ"
                 )
 
-    def _confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
+    def _to_confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
         self._check_crowd(members, "sent masked vectors")
-        if strangers := set(members) - set(self._shares):
-            raise SumRefused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
+        _refuse_strangers(members, self._shares, "is said to have sent a vector, but shared no secrets")
         if self._pledge and members != self._pledge:
             raise SumRefused(
                 "a sum of these vectors over other clients was revealed before: the difference of the two would show "
@@ -523,14 +512,18 @@ class SumClient:
         self._context = _extended(self._context, numbers(members))
         return self._tags("confirm", members)
 
-    def _unmask(self, members: Sequence[int], tags: bytes) -> list[bytes]:
+    def _to_unmask(self, members: Sequence[int], tags: bytes) -> list[bytes]:
         """Shares of the seeds of those in the sum and of the keys of all others: of nobody both."""
         self._check_crowd(members, "confirmed the list")
-        if strangers := set(members) - set(self._masked):
-            raise SumRefused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
+        _refuse_strangers(members, self._masked, "is said to have confirmed the list, but sent no vector")
         self._check_tags("confirm", members, tags)
         survivors = frozenset(self._masked)
         return [seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items())]
+
+
+def _refuse_strangers(members: Iterable[int], known: Iterable[int], what: str) -> None:
+    if strangers := set(members) - set(known):
+        raise SumRefused(f"client {min(strangers)} {what}")
 
 
 def _points(clients: Iterable[int]) -> dict[int, int]:
@@ -575,7 +568,7 @@ class SumServer:
 
     @property
     def summed(self) -> tuple[int, ...]:
-        """U3: whose vectors are in the sum."""
+        """U3: the clients in the sum."""
         return self._masked
 
     def requests(self, step: str) -> dict[int, bytes]:
@@ -600,7 +593,7 @@ class SumServer:
         return requests
 
     def receive(self, step: str, client: int, message: bytes) -> None:
-        """Take one client's answer; a client whose answer is refused counts as gone."""
+        """Take one client's answer. A client counts as gone when its answer is refused."""
         if self._step < 0 or step != STEPS[self._step]:
             raise SumRefused(f"an answer to the step {step!r} came out of turn")
         if client not in self._asked:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Le, Lt
 from pydantic import Field
@@ -31,70 +31,10 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method, State
+    from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
 MOST_ATTEMPTS = 50  #: sums of one round that a client joins
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How many must stay, and how exactly reals are added: both sides know it, and clients hold the server to it."""
-
-    share: float = 2 / 3  #: more than this share of those invited must stay to the end
-    digits: int = 10  #: decimals kept of real values
-
-    def __post_init__(self) -> None:
-        if not 0.5 <= self.share < 1:
-            raise InvalidInput(f"the share of clients that must stay lies in [0.5, 1), got {self.share!r}")
-        if not 0 <= self.digits <= 18:
-            raise InvalidInput(f"a sum of reals keeps 0 to 18 decimals, got {self.digits!r}")
-
-    def threshold(self, clients: int) -> int:
-        """How many of so many invited clients must stay."""
-        return math.floor(self.share * clients + 1e-9) + 1
-
-    def honest(self, clients: int) -> int:
-        """How many honest clients a sum has, at least, if no more collude than the threshold allows for."""
-        return clients - self.threshold(clients) + 1
-
-    @property
-    def fewest(self) -> int:
-        """The smallest class: one may drop out, and nobody honest is alone in a sum."""
-        return next(n for n in range(2, 10**6) if self.honest(n) >= 2)
-
-    def check(self, method: Method, selection: Any) -> None:
-        """Refuse classes that can never be summed, and sums that have no room in 64 bits: before any training."""
-        tally = first_tally(method)
-        for group, members in tally.classes(range(method.clients)).items():
-            most = min(len(members), selection.asked(method.clients))
-            if most < self.fewest:
-                strength = tally.upload.strengths[group]
-                alike = "" if strength is None else f" of epsilon {strength:g}"
-                raise InvalidInput(
-                    f"a secure sum needs {self.fewest} clients, and at most {most}{alike} can be in one: only reports "
-                    "of one epsilon can be added. Ask more clients, give more of them one epsilon (such as "
-                    "clients.epsilon = { values = [2, 8], shares = [0.5, 0.5] }), or take method.channel.kind = direct"
-                )
-            self.session(Plan("", 1), tally, group, most)
-
-    def honest_clients(self, method: Method, selection: Any) -> tuple[int, ...]:
-        """For every class of releases, how many honest clients are in each of its sums, whatever round it is."""
-        sure = selection.asked(method.clients) if selection.steady else 0
-        honest: dict[int, int] = {}
-        for members in first_tally(method).classes(range(method.clients)).values():
-            always = self.honest(max(self.fewest, sure - (method.clients - len(members))))
-            for client in members:
-                c = method.class_of(client)
-                honest[c] = min(honest.get(c, always), always)
-        return tuple(honest[c] for c in range(len(honest)))
-
-    def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
-        """The sum of one class in one round; one that is begun anew has another name for the attempt."""
-        low, high = tally.span(group, self.digits)
-        return Session(
-            plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
-            self.threshold(clients), attempt,
-        )  # fmt: skip
 
 
 def _with_plan(request: bytes, plan: bytes) -> bytes:
@@ -123,9 +63,13 @@ class Summed(Channel):
     leaving = "masked"
 
     class Spec(ChannelSpec):
-        """Secure aggregation: the server learns the sum of the reports of each epsilon, and no report by itself."""
+        """Secure aggregation: the server learns the sum of the reports of each epsilon, and no report by itself.
+
+        Clients know these rules from the recipe, and hold the server to them.
+        """
 
         uses: ClassVar[frozenset[str]] = frozenset({"sums"})
+        sums: ClassVar[bool] = True
         unseen: ClassVar[str] = "in a secure sum the server sees no single report"
         kind: str = tag("summed", "in secure sums: the server sees no single report")
         threshold: Annotated[float, Ge(0.5), Lt(1), Says("a share from 0.5 to below 1")] = Field(
@@ -134,24 +78,62 @@ class Summed(Channel):
         )
         digits: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept of values that are reals")
 
-        @property
-        def rule(self) -> Rule:
-            """How many must stay, and how exactly reals are added."""
-            return Rule(self.threshold, self.digits)
+        def least(self, clients: int) -> int:
+            """How many of so many invited clients must stay, so are in the sum: with fewer, nothing is revealed."""
+            return math.floor(self.threshold * clients + 1e-9) + 1
 
-        def least(self, asked: int) -> int:
-            """How many of so many that are asked are in a sum, at least: with fewer, nothing is revealed."""
-            return self.rule.threshold(asked)
+        def honest(self, clients: int) -> int:
+            """How many honest clients a sum has, at least, if no more collude than the threshold allows for."""
+            return clients - self.least(clients) + 1
+
+        @property
+        def fewest(self) -> int:
+            """The smallest class: one may drop out, and nobody honest is alone in a sum."""
+            return next(n for n in range(2, 10**6) if self.honest(n) >= 2)
+
+        def check(self, method: Method, selection: SelectionSpec) -> None:
+            """Refuse classes that can never be summed, and sums that have no room in 64 bits: before any training."""
+            tally = first_tally(method)
+            for group, members in tally.classes(range(method.clients)).items():
+                most = min(len(members), selection.asked(method.clients))
+                if most < self.fewest:
+                    strength = tally.upload.strengths[group]
+                    alike = "" if strength is None else f" of epsilon {strength:g}"
+                    raise InvalidInput(
+                        f"a secure sum needs {self.fewest} clients, and at most {most}{alike} can be in one: only "
+                        "reports of one epsilon can be added. Ask more clients, give more of them one epsilon (such "
+                        "as clients.epsilon = { values = [2, 8], shares = [0.5, 0.5] }), or take the channel direct"
+                    )
+                self.session(Plan("", 1), tally, group, most)
+
+        def honest_clients(self, method: Method, selection: SelectionSpec) -> tuple[int, ...]:
+            """For every class of releases, how many honest clients are in each of its sums, whatever round it is."""
+            sure = selection.asked(method.clients) if selection.steady else 0
+            honest: dict[int, int] = {}
+            for members in first_tally(method).classes(range(method.clients)).values():
+                always = self.honest(max(self.fewest, sure - (method.clients - len(members))))
+                for client in members:
+                    c = method.class_of(client)
+                    honest[c] = min(honest.get(c, always), always)
+            return tuple(honest[c] for c in range(len(honest)))
+
+        def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
+            """The sum of one class in one round; one that is begun anew has another name for the attempt."""
+            low, high = tally.span(group, self.digits)
+            return Session(
+                plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
+                self.least(clients), attempt,
+            )  # fmt: skip
 
         def build(self, recipe: Recipe, method: Method) -> Summed:
-            self.rule.check(method, recipe.method.selection)
-            return Summed(method, self.rule)
+            self.check(method, recipe.method.selection)
+            return Summed(method, self)
 
         def members(self, recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None) -> Members:
-            return Members(method, self.rule, identities)
+            return Members(method, self, identities)
 
         def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
-            honest = self.rule.honest_clients(method, recipe.method.selection)
+            honest = self.honest_clients(method, recipe.method.selection)
             weighed = first_tally(method).upload.samples
 
             def releases(plan: Plan) -> Sequence[Sequence[Release]]:
@@ -160,7 +142,7 @@ class Summed(Channel):
 
             return releases
 
-    def __init__(self, method: Method, rule: Rule) -> None:
+    def __init__(self, method: Method, rule: Summed.Spec) -> None:
         self._method, self._rule = method, rule
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
@@ -181,7 +163,7 @@ class Summed(Channel):
 class _Sums:
     """The sums of one round, all at the same step."""
 
-    def __init__(self, rule: Rule, plan: Plan, method: Method, clients: Sequence[int]) -> None:
+    def __init__(self, rule: Summed.Spec, plan: Plan, method: Method, clients: Sequence[int]) -> None:
         tally, attempt = method.tally(plan), secrets.token_hex(8)
         self._digits = rule.digits
         self._servers: dict[int, SumServer] = {}
@@ -248,12 +230,7 @@ class Members:
 
     steps = STEPS
 
-    def __init__(
-        self,
-        method: Method,
-        rule: Rule,
-        identities: Mapping[int, Identity] | None = None,
-    ) -> None:
+    def __init__(self, method: Method, rule: Summed.Spec, identities: Mapping[int, Identity] | None = None) -> None:
         self._method, self._rule = method, rule
         self._identities = identities  # by client; without them, keys are taken as the server hands them out
         self._at: _Round | None = None
@@ -401,6 +378,3 @@ def _summed_guarantee(local: Guarantee, honest: int, weighed: bool) -> Guarantee
             basis = f"{local.basis}; of each value, the number of ones among {honest} honest clients or more"
             return replace(local, adversary=summed(honest), basis=basis)
     return replace(local, adversary=summed(honest), basis=f"{local.basis}; what holds of the report holds of the sum")
-
-
-__all__ = ["Members", "Rule", "Summed", "guarantee", "plan_in"]

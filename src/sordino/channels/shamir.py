@@ -62,6 +62,3 @@ def join(shares: Mapping[int, int], *, prime: int = PRIME) -> int:
 def _check_points(points: Sequence[int], prime: int) -> None:
     if not points or len(set(points)) != len(points) or not all(0 < point < prime for point in points):
         raise InvalidInput("points must be different whole numbers from 1 on, at least one of them")
-
-
-__all__ = ["PRIME", "SECRET_BYTES", "SHARE_BYTES", "join", "split", "weights"]

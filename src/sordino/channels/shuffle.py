@@ -18,16 +18,15 @@ mixed by the clock. `Delays` says how long that takes. It hides nothing from who
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.spec import MixedSpec, first_tally
@@ -35,14 +34,14 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.one_bit import OneBit
 from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
-from sordino.parts.tables import Found, Natural, TomlTable, reads, refusal, tag
-from sordino.parts.toml import shown
+from sordino.parts.tables import Found, Natural, Says, TomlTable, reads, tag
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method
+    from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
 Granularity = Literal["parameter", "model"]
@@ -84,7 +83,7 @@ class ShuffledChannel(MixedSpec):
         delays = None if self.delay is None else Delays.of(self.delay, method.clients, recipe.seed)
         return Shuffled.of(recipe, method, self.granularity, delays)
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         if self.at_least:
             return tuple(min(self.at_least, int(size)) for size in sizes)
@@ -104,40 +103,36 @@ class ShuffledChannel(MixedSpec):
         return replace(release, claimed=claim)
 
     @reads("method", "split")
-    def delays_of_all_clients(self, recipe: Any) -> Found:
+    def delays_of_all_clients(self, recipe: Recipe) -> Found:
         """Delays are given for as many clients as there are."""
         if self.delay is not None:
             for name in ("latency", "computing", "communication"):
                 yield from strength_problems(f".delay.{name}", getattr(self.delay, name), recipe.number_of_clients)
 
 
-def _address(text: str) -> str:
-    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise refusal(f"got {shown(text)}; allowed: an address such as https://shuffler.example:8470")
-    return text
-
-
-def _public_key(text: str) -> str:
-    if text and not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise refusal(f"got {shown(text)}; allowed: 64 hexadecimal digits, as `sordino shuffler keys` prints them")
-    return text
+ADDRESS = r"^(https?://[^\s/]+(/\S*)?)?$"
+PUBLIC_KEY = "^([0-9a-f]{64})?$"
 
 
 class ShufflerChannel(MixedSpec):
     """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
 
+    posts: ClassVar[bool] = True
     kind: str = tag("shuffler", "through a shuffler service, every value sealed to the server")
     at_least: Annotated[int, Ge(2)] = Field(
         description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "
         "statement counts on"
     )
-    url: Annotated[str, AfterValidator(_address)] = Field(
+    url: Annotated[str, Says("an address such as https://shuffler.example:8470")] = Field(
+        pattern=ADDRESS,
         default="",
         description="the shuffler's address, which clients must have allowed; a simulation mixes by itself and needs "
         "none",
     )
-    key: Annotated[str, AfterValidator(_public_key)] = Field(
-        default="", description="the server's public key, 64 hexadecimal digits; a simulation needs none"
+    key: Annotated[str, Says("64 hexadecimal digits, as `sordino shuffler keys` prints them")] = Field(
+        pattern=PUBLIC_KEY,
+        default="",
+        description="the server's public key, 64 hexadecimal digits; a simulation needs none",
     )
     group: Annotated[int, Ge(1), Le(2**16)] = Field(
         default=1, description="values in one envelope: g of them are one linked message of g times a bit's epsilon"
@@ -146,7 +141,7 @@ class ShufflerChannel(MixedSpec):
         default=600.0, description="how long the shuffler waits for those who were asked"
     )
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
@@ -310,11 +305,6 @@ class Timing:
     unpadded: float  #: the same where nobody waits
     exposed: float  #: share of parameters that then come at a time at which a single client only can have sent them
 
-    @property
-    def overhead(self) -> float:
-        """What the delays cost: at most T."""
-        return self.finished - self.slowest
-
 
 class Delays:
     """The clients' delays: each parameter is sent after T_W^i + U(0, T), with T_W^i = T_S - t_LC^i - t_C^i.
@@ -330,7 +320,7 @@ class Delays:
         self._seed = seed
 
     @classmethod
-    def of(cls, given: Any, clients: int, seed: int) -> Delays:
+    def of(cls, given: Delay, clients: int, seed: int) -> Delays:
         """Those of a recipe, resolved to one number per client."""
         parts = (given.latency, given.computing, given.communication)
         return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)), seed=seed)
@@ -375,47 +365,3 @@ def exposed_share(responses: ArrayLike, latency: float) -> float:
     open_windows = np.cumsum(steps[order])[:-1]
     alone = np.diff(edges[order])[open_windows == 1].sum()
     return min(1.0, float(alone / (starts.size * latency)))
-
-
-def expected_finish(slowest: float, latency: float, clients: int, values: int) -> float:
-    """T_S + T nd/(nd + 1): when the last of n*d parameters arrives on average, everybody having waited."""
-    draws = clients * values
-    return slowest + latency * draws / (draws + 1)
-
-
-def completion_times(
-    latencies: Sequence[float],
-    clients: Sequence[int],
-    *,
-    values: int,
-    computing: tuple[float, float],
-    communication: tuple[float, float],
-    rounds: int = 20,
-    seed: int = 1,
-) -> list[dict[str, float]]:
-    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
-
-    Computing and communication times are drawn evenly between two bounds, anew for every round.
-    """
-    randomness = np.random.default_rng(seed)
-    rows = []
-    for latency in latencies:
-        for n in clients:
-            timings = [
-                Delays(
-                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
-                ).round(range(n), values, number)
-                for number in range(rounds)
-            ]
-            means = {
-                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
-                for name in ("slowest", "finished", "unpadded", "exposed")
-            }
-            rows.append({"latency": float(latency), "clients": float(n), **means})
-    return rows
-
-
-__all__ = [
-    "Delay", "Delays", "Granularity", "Shuffled", "ShuffledChannel", "ShufflerChannel", "Timing", "completion_times",
-    "expected_finish", "exposed_share", "mixed_models", "mixed_parameters",
-]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sordino.mechanisms.interface import Mechanism
 from sordino.mechanisms.one_bit import OneBit
@@ -14,9 +14,11 @@ from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
+    from sordino.channels.interface import Channel
     from sordino.channels.secagg import Identity
     from sordino.channels.secure_sum import Members
     from sordino.methods.interface import Method
+    from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
 
@@ -33,10 +35,13 @@ class ChannelSpec(Spec):
 
     uses: ClassVar[frozenset[str]] = frozenset()  #: what a method must offer: bits, sums, lots
     unseen: ClassVar[str] = ""  #: why the server sees no single report; empty where it does
+    sums: ClassVar[bool] = False  #: whether clients add up their reports in secret, under keys that they vouch for
+    posts: ClassVar[bool] = False  #: whether clients post their reports to a shuffler service, and not to the server
+    in_pages: ClassVar[bool] = False  #: whether web pages can send their reports this way
     simulated: ClassVar[bool] = False  #: whether it stands for somebody trusted, whom only a simulation can play
 
     @abstractmethod
-    def build(self, recipe: Recipe, method: Method) -> Any:
+    def build(self, recipe: Recipe, method: Method) -> Channel:
         """The coordinator's side; what can never be collected is refused."""
 
     def members(self, recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None) -> Members | None:
@@ -59,7 +64,7 @@ class MixedSpec(ChannelSpec):
     unseen: ClassVar[str] = "behind a shuffler the server sees no whole report"
 
     @abstractmethod
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         """Among how many reports each class's own are mixed in every round: those of equal epsilon, and no others."""
 
     @abstractmethod
@@ -79,7 +84,7 @@ class MixedSpec(ChannelSpec):
         return releases
 
     @reads("method", "split")
-    def only_bits_are_shuffled(self, recipe: Any) -> Found:
+    def only_bits_are_shuffled(self, recipe: Recipe) -> Found:
         """What is mixed are bits without a number beside them, of as many clients as are asked."""
         method, kind, at_least = recipe.method, getattr(self, "kind", ""), getattr(self, "at_least", 0)
         asked = method.selection.asked(recipe.number_of_clients)
@@ -91,6 +96,3 @@ class MixedSpec(ChannelSpec):
             yield "method.aggregation.kind", f"{found}: take mean"
         if at_least > asked:
             yield ".at_least", f"got {at_least}; allowed: at most {asked}, the clients asked"
-
-
-__all__ = ["ChannelSpec", "MixedSpec", "ReleasesOf", "first_tally"]

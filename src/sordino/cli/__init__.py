@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from sordino.cli import audit, client, data, deploy, join, keys, ledger, plan, recipes, reproduce, run, serve, shuffler
-from sordino.cli.printing import let_help_flow
+from sordino.cli.printing import Commands, let_help_flow
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     help="Federated learning under local differential privacy: what is claimed, what is proven, what is measured.",

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.options import AsJson
+from sordino.cli.printing import Cell, left, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
+    from sordino.audits.findings import AuditOptions
     from sordino.audits.inspection import Inspected, Subject
     from sordino.audits.lower_bound import AuditRow
     from sordino.audits.run_audit import Audit
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
 
-VIOLATED = "PROVEN BOUND VIOLATED"
+    _Job = tuple[list[Case], list[Subject]]  #: attacks on a mechanism, or none on a program, and what is checked of it
 
 
 def audit(
@@ -77,26 +76,28 @@ def audit(
     The audit of a run goes into its statement and its report; it is an experiment on copies, and the run's own ledgers
     are left alone.
     """
-    with plain_errors():
-        if what is not None and (everything or broken):
-            raise InvalidInput(f"give a mechanism or --all or --broken, not {what!r} and one of these")
-        if everything and broken:
-            raise InvalidInput("give --all or --broken, not both: broken copies have a table of their own")
-        if what is not None and _is_run(what):
-            if epsilon:
-                raise InvalidInput("a run has its own epsilons: leave --epsilon out")
-            _audit_run(Path(what), trials, canaries, client, round, seed, checks, as_json)
-            return
-        if (canaries, client, round) != (None, None, None):
-            raise InvalidInput("--canaries, --client and --round are for the audit of a run: name its folder")
-        if broken:
-            if epsilon or trials:
-                raise InvalidInput(
-                    "planted faults have their own strengths and draws: leave --epsilon and --trials out"
-                )
-            _audit_faults(seed, as_json)
-            return
-        _audit_programs(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, checks, as_json)
+    if what is not None and (everything or broken):
+        raise InvalidInput(f"give a mechanism or --all or --broken, not {what!r} and one of these")
+    if everything and broken:
+        raise InvalidInput("give --all or --broken, not both: broken copies have a table of their own")
+    if what is not None and _is_run(what):
+        if epsilon:
+            raise InvalidInput("a run has its own epsilons: leave --epsilon out")
+        from sordino.audits.findings import AuditOptions
+
+        options = AuditOptions(client, round, seed=seed, track=with_progress)
+        options = options if trials is None else replace(options, trials=trials)
+        options = options if canaries is None else replace(options, canaries=canaries)
+        _audit_run(Path(what), options, checks, as_json)
+        return
+    if (canaries, client, round) != (None, None, None):
+        raise InvalidInput("--canaries, --client and --round are for the audit of a run: name its folder")
+    if broken:
+        if epsilon or trials:
+            raise InvalidInput("planted faults have their own strengths and draws: leave --epsilon and --trials out")
+        _audit_faults(seed, as_json)
+        return
+    _audit_programs(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, checks, as_json)
 
 
 # --- mechanisms and programs ------------------------------------------------------------------------------------------
@@ -107,82 +108,68 @@ def _audit_programs(
 ) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
     from sordino.audits.catalogue import PROGRAMS, cases
+    from sordino.audits.lower_bound import VIOLATED
     from sordino.audits.mechanisms import subjects
 
-    found = [_AuditJob(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
-    once = [_AuditJob([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
-    _carry_out([*found, *once], trials, seed)
-    rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
+    jobs: list[_Job] = [(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
+    jobs += [([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
+    rows, inspected = _carry_out(jobs, trials, seed)
     if as_json:
         print_json({"rows": [row.to_json() for row in rows], "checks": [one.to_json() for one in inspected]})
     else:
         if rows:
-            print_tables(_audit_table(rows, "Audit"), spare=SPARE)
-        _print_checks(inspected, every=every)
-        typer.echo(_audit_summary(rows, inspected))
+            _print_rows(rows, "Audit")
+            typer.echo(_audit_summary(rows))
+            typer.echo(SMALL)
+        if inspected:
+            _print_checks(inspected, every=every)
     if any(row.verdict == VIOLATED for row in rows) or not all(one.passed for one in inspected):
         raise typer.Exit(1)
 
 
 def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
     """The mechanism of this name, anybody's own, or all; none where a program is named."""
-    from sordino.audits.catalogue import AUDITED, NAMES, PROGRAMS
+    from sordino.audits.catalogue import PROGRAMS, audited
     from sordino.mechanisms import mechanism_named
 
-    if name is None or name in PROGRAMS:
-        return () if name else AUDITED
-    if ":" not in name and name not in NAMES:
-        raise InvalidInput(f"no mechanism {name!r} to audit; there are {', '.join(NAMES)}; or give a run's folder")
+    if name is None:
+        return tuple(audited().values())
+    if name in PROGRAMS:
+        return ()
+    if ":" not in name and name not in audited():
+        known = ", ".join([*audited(), *PROGRAMS])
+        raise InvalidInput(f"no mechanism {name!r} to audit; there are {known}; or give a run's folder")
     own = mechanism_named(name)
     if not any(own.audit_cases(1.0)) and not any(own.specimens(1.0)):
         raise InvalidInput(f"{name} says nothing to audit: give it audit_cases, or specimens and their law")
     return (own,)
 
 
-@dataclass
-class _AuditJob:
-    """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
-
-    cases: list[Case]
-    subjects: list[Subject]
-    rows: list[AuditRow] = field(default_factory=list)
-    inspected: list[Inspected] = field(default_factory=list)
-
-
-def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
-    from sordino.audits import lower_bound as auditing
+def _carry_out(jobs: Sequence[_Job], trials: int, seed: int) -> tuple[list[AuditRow], list[Inspected]]:
+    """Attack and check; a row of an attack counts the checks of the same mechanism that failed."""
     from sordino.audits.inspection import failures, inspect_one, level
-    from sordino.mechanisms.cases import Case
+    from sordino.audits.lower_bound import run
 
-    each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_AuditJob, Case | Subject]] = []
-    for one in audited:
-        work += [(one, case) for case in one.cases]
-        work += [(one, subject) for subject in one.subjects]
-    for one, task in with_progress(work, "Auditing"):
-        if isinstance(task, Case):
-            one.rows.append(auditing.run(task, trials=trials, seed=seed))
-        else:
-            one.inspected.append(inspect_one(task, seed, each))
-    for one in audited:
-        if one.inspected:
-            one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
+    each = level(sum(len(subjects) for _, subjects in jobs))
+    rows: list[AuditRow] = []
+    inspected: list[Inspected] = []
+    for cases, subjects in with_progress(jobs, "Auditing"):
+        tried = [run(case, trials=trials, seed=seed) for case in cases]
+        own = [inspect_one(subject, seed, each) for subject in subjects]
+        rows += [row.checked(failures(own)) for row in tried] if own else tried
+        inspected += own
+    return rows, inspected
 
 
-def _audit_summary(rows: list[AuditRow], inspected: list[Inspected]) -> str:
-    from sordino.audits import lower_bound as auditing
+def _audit_summary(rows: list[AuditRow]) -> str:
+    from sordino.audits.lower_bound import REFUTED, VIOLATED
 
-    said = []
-    if rows:
-        violated = sum(row.verdict == VIOLATED for row in rows)
-        refuted = sum(row.verdict == auditing.REFUTED for row in rows)
-        too_high = "1 PROVEN BOUND IS" if violated == 1 else f"{violated} PROVEN BOUNDS ARE"
-        proven = f"{too_high} VIOLATED" if violated else "every audited bound is below the proven one"
-        claims = "1 published claim is" if refuted == 1 else f"{refuted} published claims are"
-        said += [f"{_how_many(rows)}: {proven}; {claims} refuted by experiment.", SMALL]
-    if inspected:
-        said.append(_checks_summary(inspected))
-    return "\n".join(said)
+    violated = sum(row.verdict == VIOLATED for row in rows)
+    refuted = sum(row.verdict == REFUTED for row in rows)
+    too_high = "1 PROVEN BOUND IS" if violated == 1 else f"{violated} PROVEN BOUNDS ARE"
+    proven = f"{too_high} VIOLATED" if violated else "every audited bound is below the proven one"
+    claims = "1 published claim is" if refuted == 1 else f"{refuted} published claims are"
+    return f"{_how_many(rows)}: {proven}; {claims} refuted by experiment."
 
 
 # --- broken on purpose ------------------------------------------------------------------------------------------------
@@ -190,27 +177,20 @@ def _audit_summary(rows: list[AuditRow], inspected: list[Inspected]) -> str:
 
 def _audit_faults(seed: int, as_json: bool) -> None:
     """Every planted fault, once."""
-    from rich.table import Table
-    from rich.text import Text
-
     from sordino.audits.faults import FAULTS, attempt
 
-    found = [attempt(fault, seed) for fault in with_progress(list(FAULTS), "Breaking")]
+    found = [attempt(fault, seed) for fault in with_progress(FAULTS, "Breaking")]
     caught = sum(one.caught for one in found)
     if as_json:
         print_json([one.to_json() for one in found])
     else:
-        table = Table(title="Broken on purpose: what the checks catch", title_justify="left", header_style="bold")
-        for column in ("fault", "in", "caught by", "where"):
-            table.add_column(column, overflow="fold")
-        table.add_column("p", justify="right")
-        table.add_column("verdict")
+        columns = [*left("fault", "in", "caught by", "where"), *right("p"), *left("verdict")]
+        rows: list[list[Cell]] = []
         for one in found:
             first = one.looks[0] if one.looks else None
-            cells = [one.fault, one.breaks, first.check if first else "nothing", first.where if first else ""]
-            verdict = Text("caught", style="green") if one.caught else Text("MISSED", style="bold red")
-            table.add_row(*map(Text, [*cells, _chance(first.p) if first else ""]), verdict)
-        print_tables(table, spare=("where", "p"))
+            cells = [first.check, first.where, _chance(first.p)] if first else ["nothing", "", ""]
+            rows.append([one.fault, one.breaks, *cells, ("caught", "green") if one.caught else ("MISSED", "bold red")])
+        print_table("Broken on purpose: what the checks catch", columns, rows, spare=("where", "p"))
         typer.echo(f"{caught} of {len(found)} planted faults were caught, seed {seed}.")
     if caught < len(found):
         raise typer.Exit(1)
@@ -221,40 +201,21 @@ def _audit_faults(seed: int, as_json: bool) -> None:
 
 def _is_run(what: str) -> bool:
     """Whether a run's folder is meant: one that is there, or a path where a mechanism's name would do."""
-    from sordino.audits.catalogue import NAMES
+    from sordino.audits.catalogue import PROGRAMS, audited
 
     if (Path(what) / "recipe.toml").is_file():
         return True
-    if what in NAMES or ":" in what:
+    if what in audited() or what in PROGRAMS or ":" in what:
         return False
     if (Path("runs") / what / "recipe.toml").is_file():
         raise InvalidInput(f"no mechanism and no folder {what!r} here; there is a run runs/{what}: give that")
     return Path(what).exists() or "/" in what
 
 
-def _audit_run(
-    folder: Path,
-    trials: int | None,
-    canaries: int | None,
-    client: int | None,
-    round: int | None,
-    seed: int,
-    every: bool,
-    as_json: bool,
-) -> None:
-    from sordino.audits.findings import AuditOptions
+def _audit_run(folder: Path, options: AuditOptions, every: bool, as_json: bool) -> None:
     from sordino.audits.run_audit import audit as audit_run
 
-    usual = AuditOptions()
-    asked = AuditOptions(
-        client,
-        round,
-        usual.trials if trials is None else trials,
-        usual.canaries if canaries is None else canaries,
-        seed,
-        lambda items, name: with_progress(list(items), name),
-    )
-    found = audit_run(folder, asked)
+    found = audit_run(folder, options)
     if not found.violated and found.rows:
         found.write()
     if as_json:
@@ -269,7 +230,7 @@ def _print_run(found: Audit, every: bool) -> None:
     rows = list(found.rows)
     folder = found.run.folder.path
     if rows:
-        print_tables(_audit_table(rows, f"Audit of {folder}, {found.whom}"), spare=SPARE)
+        _print_rows(rows, f"Audit of {folder}, {found.whom}")
         typer.echo(
             f"{_how_many(rows)}. Claimed is for the whole run; proven and audited are for what each attack sees, which "
             "is a part of what the run released: more rounds only tell more."
@@ -277,9 +238,8 @@ def _print_run(found: Audit, every: bool) -> None:
         typer.echo(SMALL)
     if found.found.inspected:
         _print_checks(found.found.inspected, every=every)
-        typer.echo(_checks_summary(found.found.inspected))
     for number, row in enumerate(rows, 1):
-        typer.echo(f"Row {number}: {row.attack}.")
+        typer.echo(f"AuditRow {number}: {row.attack}.")
     for words in found.found.left_out:
         typer.echo(f"Not audited: {words}.")
     for row in rows:
@@ -293,7 +253,6 @@ def _print_run(found: Audit, every: bool) -> None:
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-SPARE = ("trials", "cap")
 SMALL = "The audited figure is a lower bound and can reach the cap at most: a small one is no evidence of privacy."
 
 
@@ -302,57 +261,48 @@ def _how_many(rows: list[AuditRow]) -> str:
     return f"1 audit at {sure}, seed {seed}" if len(rows) == 1 else f"{len(rows)} audits at {sure} each, seed {seed}"
 
 
-def _audit_table(rows: list[AuditRow], title: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+def _print_rows(rows: list[AuditRow], title: str) -> None:
+    figures = right("claimed", "proven", "audited >=", "cap", "trials")
+    columns = [*left("mechanism, unit", "adjacency, adversary"), *figures, *left("verdict")]
+    title = f"{title}: epsilon claimed, proven and measured"
+    print_table(title, columns, map(_row, rows), spare=("trials", "cap"))
 
-    table = Table(title=f"{title}: epsilon claimed, proven and measured", title_justify="left", header_style="bold")
-    for column in ("mechanism, unit", "adjacency, adversary"):
-        table.add_column(column, overflow="fold")
-    for column in ("claimed", "proven", "audited >=", "cap", "trials"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
-    colours = {"consistent": "green", "claim not supported": "yellow"}
-    for row in rows:
-        at = f"\n(delta {row.delta:.2g})" if row.delta else ""
-        cells = [f"{row.mechanism}, {row.unit}", f"{row.adjacency}, {row.adversary}"]
-        cells += ["none" if row.claimed is None else decimal(row.claimed), decimal(row.proven) + at]
-        cells += [f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}"]
-        table.add_row(*map(Text, cells), Text(row.verdict, style=colours.get(row.verdict, "bold red")))
-    return table
+
+def _row(row: AuditRow) -> list[Cell]:
+    at = f"\n(delta {row.delta:.2g})" if row.delta else ""
+    claimed = "none" if row.claimed is None else decimal(row.claimed)
+    figures = (claimed, decimal(row.proven) + at, f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}")
+    colour = {"consistent": "green", "claim not supported": "yellow"}.get(row.verdict, "bold red")
+    return [f"{row.mechanism}, {row.unit}", f"{row.adjacency}, {row.adversary}", *figures, (row.verdict, colour)]
 
 
 def _print_checks(inspected: Sequence[Inspected], *, every: bool) -> None:
-    """One line for each subject, or for each of its checks."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="Checks of what is drawn", title_justify="left", header_style="bold")
-    table.add_column("what", overflow="fold")
-    table.add_column("draws x values", justify="right")
-    table.add_column("check" if every else "checks", justify="left" if every else "right", overflow="fold")
-    table.add_column("smallest fault it sees", overflow="fold", min_width=30)
-    table.add_column("p" if every else "least p", justify="right")
-    table.add_column("verdict")
-    for one in inspected:
-        shape = f"{one.draws:,} x {one.values:,}"
-        if every:
-            for look in one.looks:
-                passed = look.p >= one.level
-                table.add_row(
-                    *map(Text, [one.subject, shape, look.check, look.sees, _chance(look.p)]), _mark(passed, "")
-                )
-        else:
-            first = one.failed[0] if one.failed else None
-            cells = [one.subject, shape, str(len(one.looks)), one.sees, _chance(min(look.p for look in one.looks))]
-            table.add_row(*map(Text, cells), _mark(one.passed, f": {first.check}" if first else ""))
-    print_tables(table, spare=("draws x values", "p", "least p"))
+    """One line for each subject, or for each of its checks; then all of them in a sentence."""
+    columns = [*left("what"), *right("draws x values"), *(left("check") if every else right("checks"))]
+    columns += left("smallest fault it sees", min_width=30)
+    columns += [*right("p" if every else "least p"), *left("verdict")]
+    rows = (row for one in inspected for row in (_look_rows(one) if every else [_inspected_row(one)]))
+    print_table("Checks of what is drawn", columns, rows, spare=("draws x values", "p", "least p"))
+    typer.echo(_checks_summary(inspected))
 
 
-def _mark(passed: bool, why: str) -> Text:
-    from rich.text import Text
+def _look_rows(one: Inspected) -> Iterator[list[Cell]]:
+    for look in one.looks:
+        yield [one.subject, _shape(one), look.check, look.sees, _chance(look.p), _mark(look.p >= one.level)]
 
-    return Text("passed", style="green") if passed else Text(f"FAILED{why}", style="bold red")
+
+def _inspected_row(one: Inspected) -> list[Cell]:
+    why = f": {one.failed[0].check}" if one.failed else ""
+    least = _chance(min(look.p for look in one.looks))
+    return [one.subject, _shape(one), str(len(one.looks)), one.sees, least, _mark(one.passed, why)]
+
+
+def _shape(one: Inspected) -> str:
+    return f"{one.draws:,} x {one.values:,}"
+
+
+def _mark(passed: bool, why: str = "") -> Cell:
+    return ("passed", "green") if passed else (f"FAILED{why}", "bold red")
 
 
 def _chance(p: float) -> str:

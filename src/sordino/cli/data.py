@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.options import AsJson
+from sordino.cli.printing import Cell, Col, left, print_json, print_table, with_progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from sordino.learning.datasets import Listing
+    from sordino.learning.datasets import FileState, Listing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,17 +25,19 @@ def data_list(as_json: AsJson = False) -> None:
     """Show every known data set, its size, where its files were found, and its licence."""
     from sordino.learning import datasets
 
-    with plain_errors():
-        rows = [_listing_as_json(listing) for listing in datasets.KNOWN.values()]
-        folders = [str(folder) for folder in datasets.search_folders()]
+    listings = list(datasets.KNOWN.values())
     if as_json:
-        print_json(rows)
+        print_json([_listing_as_json(listing) for listing in listings])
         return
-    print_tables(_listings_table(rows), spare=("licence", "classes", "test", "train"))
-    for row in rows:
-        if row["note"]:
-            typer.echo(f"{row['name']}: {row['note']}.")
-    typer.echo(f"Looked in {' and '.join(folders)}. Name a folder of your own by {datasets.FOLDER_VARIABLE}.")
+    columns = [Col("name", no_wrap=True), Col("what", min_width=20)]
+    columns += [Col(name, "right", no_wrap=True) for name in ("train", "test", "classes", "download")]
+    columns += left("where", "licence", min_width=15)
+    print_table("Data sets", columns, map(_listing_row, listings), spare=("licence", "classes", "test", "train"))
+    for listing in listings:
+        if listing.note:
+            typer.echo(f"{listing.name}: {listing.note}.")
+    folders = " and ".join(map(str, datasets.search_folders()))
+    typer.echo(f"Looked in {folders}. Name a folder of your own by {datasets.FOLDER_VARIABLE}.")
 
 
 @app.command("fetch")
@@ -49,10 +51,9 @@ def data_fetch(
     """Download what is missing of a data set from its public home, and compare checksums."""
     from sordino.learning import datasets
 
-    with plain_errors():
-        listing = datasets.known(name)
-        folders = datasets.search_folders() if to is None else (to,)
-        paths = datasets.fetch(listing, folders=folders, mirror=mirror)
+    listing = datasets.known(name)
+    folders = datasets.search_folders() if to is None else (to,)
+    paths = datasets.fetch(listing, folders=folders, mirror=mirror)
     if not paths:
         typer.echo(f"{listing.title}: nothing to fetch, {listing.note}")
     for path in paths:
@@ -70,92 +71,67 @@ def data_check(
     """
     from sordino.learning import datasets
 
-    with plain_errors():
-        listings = list(datasets.KNOWN.values()) if name is None else [datasets.known(name)]
-        states = [
-            (listing, state) for listing in with_progress(listings, "Checking") for state in datasets.check(listing)
-        ]
+    listings = list(datasets.KNOWN.values()) if name is None else [datasets.known(name)]
+    states = [(listing, state) for listing in with_progress(listings, "Checking") for state in datasets.check(listing)]
     if name is None:
         here = {listing.name for listing, state in states if state.path}
         states = [(listing, state) for listing, state in states if listing.name in here]
-    rows = [
-        {
-            "dataset": listing.name,
-            "file": state.file.path,
-            "state": state.state,
-            "path": str(state.path) if state.path else None,
-            "fault": state.fault or None,
-        }
-        for listing, state in states
-    ]
     if as_json:
-        print_json(rows)
+        print_json([_state_as_json(listing, state) for listing, state in states])
     else:
-        print_tables(_files_table(rows))
+        columns = [*left("data set", "file", "state"), *left("where, and what is wrong", min_width=20)]
+        print_table("Files", columns, (_state_row(listing, state) for listing, state in states))
     wrong = {"damaged"} if name is None else {"damaged", "not here"}
-    if any(row["state"] in wrong for row in rows):
+    if any(state.state in wrong for _, state in states):
         raise typer.Exit(1)
 
 
-def _listing_as_json(listing: Listing) -> dict[str, Any]:
+def _state_as_json(listing: Listing, state: FileState) -> dict[str, str | None]:
+    path = None if state.path is None else str(state.path)
+    fault = state.fault or None
+    return {"dataset": listing.name, "file": state.file.path, "state": state.state, "path": path, "fault": fault}
+
+
+def _state_row(listing: Listing, state: FileState) -> tuple[Cell, ...]:
+    style = {"intact": "green", "damaged": "bold red"}.get(state.state, "")
+    place = "; ".join(str(part) for part in (state.path, state.fault) if part)
+    return listing.name, state.file.path, (state.state, style), place
+
+
+def _listing_as_json(listing: Listing) -> dict[str, object]:
     from sordino.learning import datasets
 
     paths = datasets.locate(listing)
+    train, test = listing.sizes
     return {
         "name": listing.name,
         "title": listing.title,
-        "train": listing.sizes[0],
-        "test": listing.sizes[1],
+        "train": train,
+        "test": test,
         "shape": list(listing.shape),
         "classes": len(listing.classes),
         "download_bytes": listing.download_size,
         "files": len(paths),
         "files_found": sum(path is not None for path in paths),
-        "found": _place_of(listing, paths),
+        "found": _place_of(paths),
         "licence": listing.licence,
         "source": listing.source,
         "note": listing.note or None,
     }
 
 
-def _place_of(listing: Listing, paths: tuple[Path | None, ...]) -> str | None:
-    """The folder of a set all of whose files are here; sets without files come with Sordino."""
-    if not paths:
-        return "built in"
-    here = [path for path in paths if path is not None]
-    return ", ".join(sorted({str(path.parent) for path in here})) if len(here) == len(paths) else None
+def _place_of(paths: Sequence[Path | None]) -> str | None:
+    """The folder of a set that is here with all its files; sets without files come with Sordino."""
+    here = sorted({str(path.parent) for path in paths if path is not None})
+    return ", ".join(here) or "built in" if None not in paths else None
 
 
-def _listings_table(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+def _listing_row(listing: Listing) -> tuple[str, ...]:
+    from sordino.learning import datasets
 
-    table = Table(title="Data sets", title_justify="left")
-    table.add_column("name", no_wrap=True)
-    table.add_column("what", min_width=20)
-    for column in ("train", "test", "classes", "download"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("where", min_width=15, overflow="fold")
-    table.add_column("licence", min_width=15, overflow="fold")
-    for row in rows:
-        partly = f"not here ({row['files_found']} of {row['files']} files)" if row["files_found"] else "not here"
-        size = f"{row['download_bytes'] / 1e6:,.0f} MB" if row["download_bytes"] else ""
-        counts = (f"{row['train']:,}", f"{row['test']:,}", str(row["classes"]), size)
-        table.add_row(*map(Text, (row["name"], row["title"], *counts, row["found"] or partly, row["licence"])))
-    return table
-
-
-def _files_table(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="Files", title_justify="left")
-    for column in ("data set", "file", "state"):
-        table.add_column(column, overflow="fold")
-    table.add_column("where, and what is wrong", min_width=20, overflow="fold")
-    colours = {"intact": "green", "damaged": "bold red"}
-    for row in rows:
-        place = "; ".join(part for part in (row["path"], row["fault"]) if part)
-        state = Text(row["state"], style=colours.get(row["state"], ""))
-        table.add_row(Text(row["dataset"]), Text(row["file"]), state, Text(place))
-    return table
+    paths = datasets.locate(listing)
+    found = sum(path is not None for path in paths)
+    place = _place_of(paths) or (f"not here ({found} of {len(paths)} files)" if found else "not here")
+    size = f"{listing.download_size / 1e6:,.0f} MB" if listing.download_size else ""
+    counts = (*(f"{count:,}" for count in listing.sizes), str(len(listing.classes)), size)
+    return listing.name, listing.title, *counts, place, listing.licence

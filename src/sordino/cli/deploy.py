@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sordino.cli.folders import check_folder
-from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.cli.options import AsJson, Overrides, check_folder
+from sordino.cli.printing import print_json
+from sordino.errors import InvalidInput
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,50 +43,34 @@ def init(
         int, typer.Option(help="The first node's port on its own machine; the second node's is the next.")
     ] = 9094,
     days: Days = 90,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; as often as needed."),
-    ] = None,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Make certificates, node keys, the Flower app, invitations and commands: one folder for each machine.
 
     The keys and certificates are for tests and first steps: one person makes all of them.
     """
-    with plain_errors():
-        check_folder(folder, "FOLDER")
-        from sordino.deploy.setup import SetupOptions, make
-        from sordino.recipe import Recipe
+    check_folder(folder, "FOLDER")
+    from sordino.deploy.setup import SetupOptions, make
+    from sordino.recipe import Recipe
 
-        place = SetupOptions(host, port, days, node_port)
-        count = [f"split.clients={nodes}"] if nodes is not None else []
-        chosen = Recipe.load(recipe, [*count, *(overrides or [])])
-        made = make(folder, chosen, place, federation=federation, members=member or ())
-    found = made.deployment
+    place = SetupOptions(host, port, days, node_port)
+    count = [f"split.clients={nodes}"] if nodes is not None else []
+    chosen = Recipe.load(recipe, [*count, *(overrides or [])])
+    found, ends = make(folder, chosen, place, federation=federation, members=member or ())
     if as_json:
-        print_json(
-            {**_described(folder, found.machines), "federation": found.federation, "ends": made.ends.isoformat()}
-        )
+        machines = {machine: str(folder / machine) for machine in found.machines}
+        about = {"folder": str(folder), "federation": found.federation, "ends": ends.isoformat()}
+        print_json({**about, "machines": machines})
         return
     typer.echo(
         f"Made a set-up of {found.federation} in {folder}: the server at {found.address}, {len(found.members)} clients."
     )
-    typer.echo(f"TEST certificates and node keys; the server's certificate ends on {made.ends:%Y-%m-%d}.")
-    for words, who in _alike(found.asks, found.members).items():
+    typer.echo(f"TEST certificates and node keys; the server's certificate ends on {ends:%Y-%m-%d}.")
+    for words in dict.fromkeys(found.asks):  # said once to all who are asked the same
+        who = (member for member, asked in zip(found.members, found.asks, strict=True) if asked == words)
         typer.echo(f"{', '.join(who)}: {words}")
     typer.echo(f"Read {folder / 'README.txt'}; the commands again: sordino deploy commands {folder}")
-
-
-def _alike(words: tuple[str, ...], members: tuple[str, ...]) -> dict[str, list[str]]:
-    """Who is told the same."""
-    found: dict[str, list[str]] = {}
-    for sentence, member in zip(words, members, strict=True):
-        found.setdefault(sentence, []).append(member)
-    return found
-
-
-def _described(folder: Path, machines: tuple[str, ...]) -> dict[str, object]:
-    return {"folder": str(folder), "machines": {machine: str(folder / machine) for machine in machines}}
 
 
 @app.command()
@@ -94,30 +80,27 @@ def commands(
     as_json: AsJson = False,
 ) -> None:
     """Print what is to be done, machine by machine."""
-    with plain_errors():
-        from sordino.deploy import commands
-        from sordino.deploy.deployment import Deployment
-        from sordino.errors import InvalidInput
+    from sordino.deploy import commands
+    from sordino.deploy.deployment import Deployment
 
-        found = Deployment.read(folder)
-        if machine is not None and machine not in found.machines:
-            raise InvalidInput(f"there is no machine {machine!r} in {folder}; there are {', '.join(found.machines)}")
-        chosen = found.machines if machine is None else (machine,)
-        if as_json:
-            print_json({each: [vars(step) for step in commands.steps(found, each)] for each in chosen})
-            return
-        for each in chosen:
-            typer.echo(f"--- in {found.place(folder, each)}")
-            typer.echo(commands.page(found, each))
+    found = Deployment.read(folder)
+    if machine is not None and machine not in found.machines:
+        raise InvalidInput(f"there is no machine {machine!r} in {folder}; there are {', '.join(found.machines)}")
+    chosen = found.machines if machine is None else (machine,)
+    if as_json:
+        print_json({each: [vars(step) for step in commands.steps(found, each)] for each in chosen})
+        return
+    for each in chosen:
+        typer.echo(f"--- in {found.place(folder, each)}")
+        typer.echo(commands.page(found, each))
 
 
 @app.command()
 def renew(folder: Folder, days: Days = 90) -> None:
     """Make a new certificate for the server, by the same authority: where the set-up was made."""
-    with plain_errors():
-        from sordino.deploy import setup
+    from sordino.deploy import setup
 
-        ends = setup.renew(folder, days)
+    ends = setup.renew(folder, days)
     typer.echo(f"The server's new certificate ends on {ends:%Y-%m-%d}. Copy server.crt and server.key to its machine,")
     typer.echo("and start the server anew. Clients need nothing.")
 
@@ -132,13 +115,12 @@ def check(
 
     On a machine of the set-up, give its own folder; where all of it runs on one machine, the whole set-up's.
     """
-    with plain_errors():
-        from sordino.deploy import checks
-        from sordino.deploy.deployment import Deployment
+    from sordino.deploy import checks
+    from sordino.deploy.deployment import Deployment
 
-        found = checks.check(Deployment.read(folder), folder, timeout)
+    found = checks.check(Deployment.read(folder), folder, timeout)
     if as_json:
-        print_json([finding.to_json() for finding in found])
+        print_json([asdict(finding) for finding in found])
     else:
         for finding in found:
             typer.echo(finding.to_text())

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.cli.options import AsJson
+from sordino.cli.printing import print_json
 
 
 def keys(
@@ -24,15 +25,14 @@ def keys(
 
     Invitations pin it, and clients answer to nothing else. Owners compare it before they agree; gateways start with it.
     """
-    with plain_errors():
-        from sordino.wire.signing import SigningKey, key_file
+    from sordino.wire.signing import SigningKey, key_file
 
-        path = place if place.suffix == ".key" else key_file(place)
-        made = not path.exists()
-        found = SigningKey.at(path)
-        if rotate:
-            found = found.rotated()
-            found.write(path)
+    path = place if place.suffix == ".key" else key_file(place)
+    made = not path.exists()
+    found = SigningKey.at(path)
+    if rotate:
+        found = found.rotated()
+        found.write(path)
     author = found.author
     told = {
         "file": str(path),

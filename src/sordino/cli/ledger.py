@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json, print_tables
+from sordino.cli.options import ADJACENCY, AsJson, Unproven
+from sordino.cli.printing import json_figure, left, print_json, print_table
 from sordino.errors import InvalidInput, SordinoError
+from sordino.privacy.guarantee import Budget, Claim, Derived, Guarantee, Release
+from sordino.privacy.terms import adjacency_named, adversary_named
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from sordino.privacy.accountant import Account
-    from sordino.privacy.guarantee import Budget, Claim, Guarantee, Release
     from sordino.privacy.ledger import Entry, Ledger, Standing
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     """
     from sordino.privacy.ledger import Ledger
 
-    with plain_errors(), Ledger.open(path) as ledger:
+    with Ledger.open(path) as ledger:
         standings, entries = ledger.standings(), ledger.entries()
     if as_json:
         print_json(
@@ -50,7 +50,15 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
             }
         )
         return
-    print_tables(_standings_table(standings), _entries_table(entries, standings), spare=("time", "federation"))
+    _print_standings(standings)
+    names = ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
+    rows = (
+        (str(entry.sequence), entry.time.replace("T", " "), *cells)
+        for entry in entries
+        for cells in _entry_rows(entry, standings)
+    )
+    columns = [*left("#", "time"), *left(*names, min_width=12)]
+    print_table("Entries", columns, rows, spare=("time", "federation"))
     typer.echo(f"{len(entries)} entries, all checked. Head, for a receipt kept elsewhere: {entries[-1].hash}")
 
 
@@ -66,16 +74,14 @@ def verify(
     """
     from sordino.privacy.ledger import Ledger
 
-    with plain_errors():
-        receipt = None if head is None else _head(head)
+    receipt = None if head is None else _head(head)
     try:
         with Ledger.open(path) as ledger:
             last = ledger.verify(expected_head=receipt)
     except SordinoError as error:
-        if as_json:
-            print_json({"path": str(path), "sound": False, "reason": str(error)})
-        else:
-            typer.echo(str(error), err=True)
+        if not as_json:
+            raise
+        print_json({"path": str(path), "sound": False, "reason": str(error)})
         raise typer.Exit(1) from None
     if as_json:
         print_json({"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash})
@@ -105,10 +111,7 @@ def budget(
     epsilon: Annotated[float, typer.Option(help="The limit, above 0.")],
     delta: Annotated[float | None, typer.Option(help="The delta at which epsilon is counted; 0 at first.")] = None,
     basis: Annotated[str | None, typer.Option(help="proven or claimed; proven at first.")] = None,
-    adjacency: Annotated[
-        str | None,
-        typer.Option(help="What is hidden: client, record-replace, record-add-remove, label or coordinate."),
-    ] = None,
+    adjacency: Annotated[str | None, typer.Option(help=f"{ADJACENCY}.")] = None,
     adversary: Annotated[
         str | None, typer.Option(help="From whom: server, model-reader, shuffled(N) or summed(N).")
     ] = None,
@@ -120,9 +123,8 @@ def budget(
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
     about first, and stays visible in the ledger for ever.
     """
-    with plain_errors():
-        _changed(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    with plain_errors(), _opened_or_created(path) as ledger:
+    _changed(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
+    with _opened_or_created(path) as ledger:
         before = ledger.standing(dataset).budget
         after = _changed(before, epsilon, delta, basis, adjacency, adversary)
         if before is not None and _loosens(before, after) and not yes:
@@ -136,9 +138,7 @@ def budget(
 def consent(
     path: LedgerPath,
     dataset: Dataset,
-    unproven: Annotated[
-        list[str] | None, typer.Option(metavar="WHAT", help="A kind of release that may leave without a proof.")
-    ] = None,
+    unproven: Unproven = None,
     claimed: Annotated[bool, typer.Option("--claimed", help="A budget may count claimed epsilons.")] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw these consents instead.")] = False,
     as_json: AsJson = False,
@@ -147,15 +147,14 @@ def consent(
 
     Without this, a release without a proof and a budget of claimed epsilons are refused.
     """
-    with plain_errors():
-        if not unproven and not claimed:
-            raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-        with _opened_or_created(path) as ledger:
-            for what in unproven or []:
-                ledger.set_consent(dataset, what, granted=not withdraw)
-            if claimed:
-                ledger.set_consent(dataset, None, granted=not withdraw)
-            _print_standing(dataset, ledger.standing(dataset), as_json)
+    if not unproven and not claimed:
+        raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
+    with _opened_or_created(path) as ledger:
+        for what in unproven or []:
+            ledger.set_consent(dataset, what, granted=not withdraw)
+        if claimed:
+            ledger.set_consent(dataset, None, granted=not withdraw)
+        _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
 def _opened_or_created(path: Path) -> Ledger:
@@ -177,8 +176,6 @@ def _changed(
     adversary: str | None,
 ) -> Budget:
     """The budget that the options describe, with what they leave out taken from the one before."""
-    from sordino.privacy.guarantee import Budget
-    from sordino.privacy.terms import adjacency_named, adversary_named
 
     base = before or Budget(limit=1.0)
     return Budget(
@@ -206,45 +203,25 @@ def _print_standing(dataset: str, standing: Standing, as_json: bool) -> None:
     if as_json:
         print_json(_standing_as_json(dataset, standing))
     else:
-        print_tables(_standings_table({dataset: standing}))
+        _print_standings({dataset: standing})
 
 
-def _standings_table(standings: dict[str, Standing]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    columns = ("data set", "budget", "spent", "left", "releases", "consents")
-    table = Table(*columns, title="Data sets", title_justify="left")
-    for name, standing in standings.items():
-        unprotected = f", {standing.unprotected} UNPROTECTED" if standing.unprotected else ""
-        consents = [f"unproven {what!r}" for what in sorted(standing.consents.unproven)]
-        cells = (
-            name,
-            _in_words(standing.budget) if standing.budget else "none: nothing may leave",
-            decimal(standing.spent) if standing.budget else "",
-            decimal(standing.left) if standing.budget else "",
-            f"{standing.releases}{unprotected}",
-            ", ".join(consents + ["claimed budgets"] * standing.consents.claimed) or "none",
-        )
-        table.add_row(*map(Text, cells))
-        if (second := standing.summed) is not None:
-            left = decimal(second.remaining)
-            cells = (name, _in_words(second.budget), decimal(second.spent), left, "of these, in secure sums", "")
-            table.add_row(*map(Text, cells))
-    return table
+def _print_standings(standings: dict[str, Standing]) -> None:
+    columns = left("data set", "budget", "spent", "left", "releases", "consents")
+    print_table("Data sets", columns, (row for each in standings.items() for row in _standing_rows(*each)))
 
 
-def _entries_table(entries: list[Entry], standings: dict[str, Standing]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("#", "time", title="Entries", title_justify="left")
-    for column in ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon"):
-        table.add_column(column, min_width=12, overflow="fold")
-    for entry in entries:
-        for cells in _entry_rows(entry, standings):
-            table.add_row(*map(Text, (str(entry.sequence), entry.time.replace("T", " "), *cells)))
-    return table
+def _standing_rows(name: str, standing: Standing) -> Iterator[tuple[str, ...]]:
+    """A row for the budget, and one for that of secure sums where there is one."""
+    unprotected = f", {standing.unprotected} UNPROTECTED" if standing.unprotected else ""
+    consents = [f"unproven {what!r}" for what in sorted(standing.consents.unproven)]
+    consents += ["claimed budgets"] * standing.consents.claimed
+    last = (f"{standing.releases}{unprotected}", ", ".join(consents) or "none")
+    if standing.budget is None:
+        yield name, "none: nothing may leave", "", "", *last
+    for account in standing.accounts:
+        yield name, _in_words(account.budget), decimal(account.spent), decimal(account.remaining), *last
+        last = ("of these, in secure sums", "")
 
 
 def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[str, ...]]:
@@ -266,27 +243,36 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
         case Released(key, releases, unprotected):
             for release in releases:
                 flag = " UNPROTECTED" if release.id in unprotected else ""
-                proven = "\n".join(map(_proven_in_words, _proven(release, standings[key.dataset])))
-                claimed = "" if release.claimed is None else _claimed_in_words(release)
+                proven, claimed = _proven_in_words(release, _delta(standings[key.dataset])), ""
+                if (claim := release.claimed) is not None:
+                    claimed = f"{decimal(claim.epsilon)} at delta {claim.delta:g} by {claim.formula}"
                 yield key.dataset, key.federation, str(key.round), release.what + flag, proven, claimed
 
 
-def _proven(release: Release, standing: Standing) -> list[dict[str, Any]]:
-    """The epsilon of one release by itself for each of its guarantees, at the budget's delta."""
-    from sordino.privacy.guarantee import Derived
+def _delta(standing: Standing) -> float:
+    """The delta at which the epsilons of single releases are shown: the budget's."""
+    return 0.0 if standing.budget is None else standing.budget.delta
+
+
+def _proven_in_words(release: Release, delta: float) -> str:
+    """The epsilon of one release by itself, a line for each of its guarantees."""
+
+    if isinstance(release.composition, Derived):
+        return f"nothing new: derived from {', '.join(release.composition.releases)}"
+    at = f" at delta {delta:g}" if delta else ""
+    return "\n".join(
+        f"{decimal(_epsilon(each, delta))}{at}, {each.adjacency}, against {each.adversary} ({each.basis})"
+        for each in release.guarantees
+    )
+
+
+def _proven_as_json(release: Release, delta: float) -> list[dict[str, object]]:
 
     if isinstance(release.composition, Derived):
         return [{"epsilon": 0.0, "derived_from": list(release.composition.releases)}]
-    delta = 0.0 if standing.budget is None else standing.budget.delta
     return [
-        {
-            "epsilon": json_figure(_epsilon(guarantee, delta)),
-            "delta": delta,
-            "adjacency": str(guarantee.adjacency),
-            "adversary": str(guarantee.adversary),
-            "basis": guarantee.basis,
-        }
-        for guarantee in release.guarantees
+        {"epsilon": json_figure(_epsilon(each, delta)), "delta": delta, **terms_as_json(each), "basis": each.basis}
+        for each in release.guarantees
     ]
 
 
@@ -297,26 +283,27 @@ def _epsilon(guarantee: Guarantee, delta: float) -> float:
     return epsilon(guarantee.loss, delta, adjacency=guarantee.adjacency)
 
 
-def _proven_in_words(proven: dict[str, Any]) -> str:
-    if "derived_from" in proven:
-        return f"nothing new: derived from {', '.join(proven['derived_from'])}"
-    epsilon = proven["epsilon"] if isinstance(proven["epsilon"], str) else decimal(proven["epsilon"])
-    at = f" at delta {proven['delta']:g}" if proven["delta"] else ""
-    return f"{epsilon}{at}, {proven['adjacency']}, against {proven['adversary']} ({proven['basis']})"
+def terms_as_json(terms: Budget | Claim | Guarantee) -> dict[str, object]:
+    """Without these an epsilon means nothing."""
+    return {"adjacency": str(terms.adjacency), "adversary": str(terms.adversary)}
 
 
-def _claimed_in_words(release: Release) -> str:
-    claim = release.claimed
-    assert claim is not None
-    return f"{decimal(claim.epsilon)} at delta {claim.delta:g} by {claim.formula}"
+def budget_as_json(budget: Budget) -> dict[str, object]:
+    """A budget for programs."""
+    return {"limit": budget.limit, "delta": budget.delta, "basis": budget.basis, **terms_as_json(budget)}
 
 
-def _standing_as_json(dataset: str, standing: Standing) -> dict[str, Any]:
+def _account_as_json(account: Account | None) -> dict[str, object]:
+    if account is None:
+        return {"budget": None, "spent": 0.0, "left": 0.0}
+    spent = json_figure(account.spent)
+    return {"budget": budget_as_json(account.budget), "spent": spent, "left": account.remaining}
+
+
+def _standing_as_json(dataset: str, standing: Standing) -> dict[str, object]:
     return {
         "dataset": dataset,
-        "budget": None if standing.budget is None else _budget_as_json(standing.budget),
-        "spent": json_figure(standing.spent),
-        "left": standing.left,
+        **_account_as_json(standing.account),
         "releases": standing.releases,
         "unprotected": standing.unprotected,
         "summed": None if standing.summed is None else _account_as_json(standing.summed),
@@ -324,40 +311,22 @@ def _standing_as_json(dataset: str, standing: Standing) -> dict[str, Any]:
     }
 
 
-def _account_as_json(account: Account) -> dict[str, Any]:
-    return {
-        "budget": _budget_as_json(account.budget),
-        "spent": json_figure(account.spent),
-        "left": account.remaining,
-    }
+def _claim_as_json(claim: Claim) -> dict[str, object]:
+    figures = {"epsilon": claim.epsilon, "delta": claim.delta, "formula": claim.formula}
+    return {**figures, **terms_as_json(claim), "covers": claim.covers}
 
 
-def _claim_as_json(claim: Claim) -> dict[str, Any]:
-    terms = {"adjacency": str(claim.adjacency), "adversary": str(claim.adversary), "covers": claim.covers}
-    return {"epsilon": claim.epsilon, "delta": claim.delta, "formula": claim.formula, **terms}
-
-
-def _budget_as_json(budget: Budget) -> dict[str, Any]:
-    return {
-        "limit": budget.limit,
-        "delta": budget.delta,
-        "basis": budget.basis,
-        "adjacency": str(budget.adjacency),
-        "adversary": str(budget.adversary),
-    }
-
-
-def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, Any]:
+def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, object]:
     from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released, SummedBudgetSet
 
-    line: dict[str, Any] = {"entry": entry.sequence, "time": entry.time, "hash": entry.hash}
+    line: dict[str, object] = {"entry": entry.sequence, "time": entry.time, "hash": entry.hash}
     match entry.event:
         case Opened(ledger):
             return {**line, "kind": "opened", "ledger": ledger}
         case BudgetSet(dataset, budget):
-            return {**line, "kind": "budget", "dataset": dataset, "budget": _budget_as_json(budget)}
+            return {**line, "kind": "budget", "dataset": dataset, "budget": budget_as_json(budget)}
         case SummedBudgetSet(dataset, second):
-            told = None if second is None else _budget_as_json(second)
+            told = None if second is None else budget_as_json(second)
             return {**line, "kind": "summed budget", "dataset": dataset, "budget": told}
         case ConsentChanged(dataset, what, granted):
             kind = "claimed" if what is None else "unproven"
@@ -376,7 +345,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, An
                     {
                         "id": release.id,
                         "what": release.what,
-                        "proven": _proven(release, standings[key.dataset]),
+                        "proven": _proven_as_json(release, _delta(standings[key.dataset])),
                         "claimed": release.claimed and _claim_as_json(release.claimed),
                         "unprotected": release.id in unprotected,
                     }

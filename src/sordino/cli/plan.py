@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.ledger import budget_as_json, terms_as_json
+from sordino.cli.options import AsJson, Overrides
+from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import Budget, Release
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from sordino.privacy.guarantee import Budget, Release
-    from sordino.runs.fitting import Cases, Family, Fit, Question
+    from sordino.runs.fitting import Family, Fit, Question
     from sordino.runs.preflight import Preflight
 
 NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
@@ -65,9 +65,7 @@ def plan(
         str | None,
         typer.Option(metavar="NAME|FILE", help="Plan for a recipe's own model, mechanism, clients and rounds."),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
-    ] = None,
+    settings: Overrides = None,
     as_json: AsJson = False,
     misplaced: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
@@ -84,111 +82,79 @@ def plan(
 
     sordino plan --recipe two-point-digits --epsilon 50 --delta 1e-5
     """
-    with plain_errors():
-        if misplaced:
-            raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
-        from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
+    if misplaced:
+        raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
+    from sordino.parts import registry
+    from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
 
-        names = mechanism or []
-        for name in names:
-            if name not in NAMES and ":" not in name:
-                raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
-        options = PlanOptions(
-            epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
-        )
-        if recipe is None and settings:
-            raise InvalidInput("--set changes a recipe: name it with --recipe")
-        if recipe:
-            from sordino.recipe import Recipe
+    names = mechanism or []
+    for name in names:
+        if name not in NAMES and registry.address_of("mechanism", name) is None:
+            raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
+    options = PlanOptions(
+        epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
+    )
+    if recipe is None and settings:
+        raise InvalidInput("--set changes a recipe: name it with --recipe")
+    if recipe:
+        from sordino.recipe import Recipe
 
-            cases = recipe_cases(Recipe.load(recipe, settings or []), names, options)
+        cases = recipe_cases(Recipe.load(recipe, settings or []), names, options)
+    else:
+        cases = plain_cases(names, options, NAMES[:-1])
+    if parameter is not None:
+        if rounds is not None:
+            raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
+        if len({family.name for family, _ in cases}) > 1:
+            raise InvalidInput("--parameter belongs to one mechanism: name it with --mechanism (and --norm)")
+        found = [_rounds_with(*case, parameter) for case in cases]
+        if as_json:
+            print_json([figures for figures, _ in found])
         else:
-            cases = plain_cases(names, options, NAMES[:-1])
-        if parameter is not None:
-            lines = [_rounds_with(family, question, parameter, rounds) for family, question in _only_one(cases)]
-            if as_json:
-                print_json(lines)
-            else:
-                typer.echo("\n".join(map(_rounds_in_words, lines)))
-            return
-        if rounds is None and recipe is None:
-            raise InvalidInput(
-                "--rounds is missing: how many must the budget last? (Or ask the other way: --parameter)"
-            )
-        answers = [fit(*case) for case in with_progress(cases, "Planning")]
+            typer.echo("\n".join(words for _, words in found))
+        return
+    if rounds is None and recipe is None:
+        raise InvalidInput("--rounds is missing: how many must the budget last? (Or ask the other way: --parameter)")
+    answers = [fit(*case) for case in with_progress(cases, "Planning")]
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
-    print_tables(*_tables(answers), spare=("bytes a report", "noise of the average (L2)", "epsilon, one round"))
+    for question in dict.fromkeys(answer.question for answer in answers):
+        _print_answers(question, [answer for answer in answers if answer.question == question])
     typer.echo("\n".join(_notes(answers)))
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _only_one(cases: Cases) -> Cases:
-    if len({family.name for family, _ in cases}) > 1:
-        raise InvalidInput("--parameter belongs to one mechanism: name it with --mechanism (and --norm)")
-    return cases
-
-
-def _rounds_with(family: Family, question: Question, parameter: float, rounds: int | None) -> dict[str, Any]:
+def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[dict[str, object], str]:
+    """How many rounds a budget allows with a given parameter, for programs and in words."""
+    from sordino.privacy.ledger import terms
     from sordino.privacy.planning import rounds_allowed, stated_epsilon
 
-    if rounds is not None:
-        raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
-    release = family.release(parameter, question)
-    budget = question.budget
-    return {
+    budget, release = question.budget, question.release(family.sender(parameter))
+    rounds, epsilon, guarantee = rounds_allowed(budget, release), stated_epsilon(budget, release), release.guarantees[0]
+    found: dict[str, object] = {
         "mechanism": family.name,
         "parameter": {"name": family.parameter, "value": parameter},
         "values": question.values,
-        "budget": _budget_as_json(budget),
-        "round": {
-            **_terms_as_json(release, budget),
-            "epsilon": json_figure(stated_epsilon(budget, release)),
-        },
-        "rounds": rounds_allowed(budget, release),
+        "budget": budget_as_json(budget),
+        "round": {**_terms_as_json(release, budget), "epsilon": json_figure(epsilon)},
+        "rounds": rounds,
     }
-
-
-def _rounds_in_words(line: dict[str, Any]) -> str:
-    budget, each, parameter = line["budget"], line["round"], line["parameter"]
-    epsilon = each["epsilon"] if isinstance(each["epsilon"], str) else decimal(each["epsilon"])
-    return (
-        f"{line['mechanism']} with {parameter['name']} {parameter['value']:g}: a budget of epsilon {budget['limit']:g} "
-        f"({_in_words(budget)}) allows {line['rounds']:,} rounds. One round alone: epsilon {epsilon} "
-        f"({each['adjacency']}, against {each['adversary']}, by {each['basis']})."
+    return found, (
+        f"{family.name} with {family.parameter} {parameter:g}: a budget of epsilon {budget.limit:g} ({terms(budget)}) "
+        f"allows {rounds:,} rounds. One round alone: epsilon {decimal(epsilon)} ({guarantee.adjacency}, against "
+        f"{guarantee.adversary}, by {guarantee.basis})."
     )
 
 
-def _in_words(budget: dict[str, Any]) -> str:
-    return (
-        f"{budget['basis']}, against {budget['adversary']}, adjacency {budget['adjacency']}, delta {budget['delta']:g}"
-    )
-
-
-def _budget_as_json(budget: Budget) -> dict[str, Any]:
-    return {
-        "limit": budget.limit,
-        "delta": budget.delta,
-        "basis": budget.basis,
-        "adjacency": str(budget.adjacency),
-        "adversary": str(budget.adversary),
-    }
-
-
-def _terms_as_json(release: Release, budget: Budget) -> dict[str, Any]:
+def _terms_as_json(release: Release, budget: Budget) -> dict[str, object]:
     guarantee = release.guarantees[0]
-    return {
-        "delta": budget.delta,
-        "adjacency": str(guarantee.adjacency),
-        "adversary": str(guarantee.adversary),
-        "basis": guarantee.basis,
-    }
+    return {"delta": budget.delta, **terms_as_json(guarantee), "basis": guarantee.basis}
 
 
-def _as_json(answer: Fit) -> dict[str, Any]:
+def _as_json(answer: Fit) -> dict[str, object]:
     from sordino.report.expectations import verdict
 
     allowance, ahead = answer.allowance, answer.ahead
@@ -199,7 +165,7 @@ def _as_json(answer: Fit) -> dict[str, Any]:
         "parameter": {"name": answer.family.parameter, "value": allowance.parameter},
         "values": answer.question.values,
         "rounds": allowance.rounds,
-        "budget": _budget_as_json(allowance.budget),
+        "budget": budget_as_json(allowance.budget),
         "round": {**terms, "epsilon": json_figure(allowance.each)},
         "all_rounds": {**terms, "ledger": json_figure(allowance.spent), "statement": json_figure(allowance.total)},
         "report_bytes": None if answer.question.values is None else ahead.report_bytes[0],
@@ -207,42 +173,29 @@ def _as_json(answer: Fit) -> dict[str, Any]:
     }
 
 
-def _tables(answers: list[Fit]) -> Iterator[Table]:
-    """One table for each budget: a title says what its epsilons are about."""
+def _print_answers(question: Question, answers: list[Fit]) -> None:
+    """A table for one budget: the title says what its epsilons are about."""
     from sordino.privacy.ledger import terms
 
-    for question in dict.fromkeys(answer.question for answer in answers):
-        budget = question.budget
-        values = f" of {question.values:,} values" if question.values else ""
-        title = f"{question.rounds} rounds{values} within epsilon {budget.limit:g} ({terms(budget)})"
-        yield _table(title, [answer for answer in answers if answer.question == question])
+    values = f" of {question.values:,} values" if question.values else ""
+    title = f"{question.rounds} rounds{values} within epsilon {question.budget.limit:g} ({terms(question.budget)})"
+    columns = [Col("mechanism", no_wrap=True), Col("in each round", min_width=17)]
+    columns += right("epsilon, one round", "all rounds, ledger", "all rounds, statement")
+    if answers[0].averaged:
+        columns += [*right("noise of the average (L2)"), Col("beside an update", "right", min_width=10)]
+    if question.values is not None:
+        columns += right("bytes a report")
+    spare = ("bytes a report", "noise of the average (L2)", "epsilon, one round")
+    print_table(title, columns, map(_row, answers), spare)
 
 
-def _table(title: str, answers: list[Fit]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("mechanism", no_wrap=True)
-    table.add_column("in each round", min_width=17)
-    for column in ("epsilon, one round", "all rounds, ledger", "all rounds, statement"):
-        table.add_column(column, justify="right")
-    averaged = answers[0].averaged
-    if averaged:
-        table.add_column("noise of the average (L2)", justify="right")
-        table.add_column("beside an update", justify="right", min_width=10)
-    sized = answers[0].question.values is not None
-    if sized:
-        table.add_column("bytes a report", justify="right")
-    for answer in answers:
-        allowance, ahead = answer.allowance, answer.ahead
-        cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
-        cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
-        if averaged:
-            cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
-        cells += [f"{ahead.report_bytes[0]:,}"] if sized else []
-        table.add_row(*map(Text, cells))
-    return table
+def _row(answer: Fit) -> list[str]:
+    allowance, ahead = answer.allowance, answer.ahead
+    cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
+    cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
+    if answer.averaged:
+        cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
+    return cells if answer.question.values is None else [*cells, f"{ahead.report_bytes[0]:,}"]
 
 
 def _beside(ahead: Preflight) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from sordino.cli.printing import let_help_flow, plain_errors
+from sordino.cli.printing import let_help_flow
 from sordino.errors import InvalidInput
 
 CLONE = Path(__file__).resolve().parents[3]  #: the repository's root, where this package is run from a clone
@@ -18,15 +18,14 @@ UNREAD = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_inter
 
 def reproduce(context: typer.Context) -> None:
     """Run a paper's experiments again and set them beside its figures (in a clone of the repository)."""
-    with plain_errors():
-        if not (CLONE / "papers" / "command.py").is_file():
-            raise InvalidInput(
-                "the papers' experiments are not part of the installed package: clone the repository, install it with "
-                "`pip install -e '.[learn]'` (or `make setup`) and run `sordino reproduce` again"
-            )
-        if str(CLONE) not in sys.path:
-            sys.path.append(str(CLONE))
-        from papers.command import app
+    if not (CLONE / "papers" / "command.py").is_file():
+        raise InvalidInput(
+            "the papers' experiments are not part of the installed package: clone the repository, install it with "
+            "`pip install -e '.[learn]'` (or `make setup`) and run `sordino reproduce` again"
+        )
+    if str(CLONE) not in sys.path:
+        sys.path.append(str(CLONE))
+    from papers.command import app
 
     let_help_flow(app)
     typer.main.get_command(app).main(args=context.args, prog_name=context.command_path)

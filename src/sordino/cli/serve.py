@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
-from sordino.cli.folders import check_folder
-from sordino.cli.printing import needing, plain_errors
+from sordino.cli.options import Host, Overrides, Port, TlsCert, TlsKey, check_folder
+from sordino.errors import InvalidInput
+from sordino.wire.tls_address import TlsAddress
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Site
-    from sordino.web.hosted_federation import HostedFederation
-    from sordino.wire.tls_address import TlsAddress
+    from sordino.web.hosted_federation import GatewayShare, HostedFederation
 
 
 def serve(
@@ -26,20 +27,17 @@ def serve(
         list[str],
         typer.Argument(metavar="RECIPE...", help="Shipped recipes by name (`sordino recipes`), or TOML files."),
     ],
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all addresses.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="A certificate, for HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     invite: Annotated[
         bool, typer.Option("--invite", help="By invitation only: a link for each place is printed.")
     ] = False,
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="What survives a restart; one folder in it for each federation.")
     ] = Path("served"),
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipes, e.g. rounds.quorum=3."),
-    ] = None,
+    overrides: Overrides = None,
     operator: Annotated[str, typer.Option(help="Who runs this server, as participants read it.")] = "",
     origin: Annotated[
         list[str] | None,
@@ -86,51 +84,38 @@ def serve(
 
     Open the address that is printed in a browser to take part, and /live there to watch.
     """
-    with plain_errors():
-        check_folder(folder, "--folder")
-        with needing("learn,service", "the server for web pages"):
-            from sordino.web.app import Site
-            from sordino.web.limits import Limits
-            from sordino.web.server import serve as serve_hall
-            from sordino.wire.tls_address import TlsAddress
-
-        _check_idle(invite=invite, absence=absence, gateway=gateway, of_gateway=(federation, coordinator, slots))
-        origins = frozenset(map(_origin, origin or ()))
-        place = TlsAddress(host, port, tls_cert, tls_key)
-        limits = Limits(connections=connections, places=per_address)
-        limits = limits if absence is None else replace(limits, absence=absence)
-        loaded = _loaded(recipes, overrides or [])
-        options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
-        options |= {"patience": patience}
-        if gateway is not None:
-            options |= {"federation": federation, "coordinator": coordinator}
-            hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}
-        else:
-            hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
-        site = Site(hosted, limits, origins, live_for_all=live_for_all)
-        with _relayed(gateway, hosted):
-            serve_hall(site, place, lambda listening: _announce(site, place, listening))
-        typer.echo("Stopped. The same command goes on where it was.")
-
-
-def _check_idle(*, invite: bool, absence: float | None, gateway: Path | None, of_gateway: tuple[str, str, str]) -> None:
-    """Refuse options that would do nothing."""
-    from sordino.errors import InvalidInput
+    check_folder(folder, "--folder")
+    from sordino.web.app import Site
+    from sordino.web.gateway import GatewayFederation
+    from sordino.web.hosted_federation import HostedFederation, HostingRules
+    from sordino.web.limits import Limits
+    from sordino.web.server import serve as serve_site
 
     if invite and absence is not None:
         raise InvalidInput(
             "--absence is of no use with --invite: nobody else could use the link, so places are kept. Leave one out"
         )
-    if gateway is None and any(of_gateway):
+    origins = frozenset(map(_origin, origin or ()))
+    place = TlsAddress(host, port, tls_cert, tls_key)
+    limits = Limits(connections=connections, places=per_address)
+    limits = limits if absence is None else replace(limits, absence=absence)
+    rules = HostingRules(operator, invite, limits, patience, gather, typer.echo)
+    make: Callable[[Recipe, Path], HostedFederation] = partial(HostedFederation, rules=rules)
+    if gateway is not None:
+        make = partial(GatewayFederation, share=_share(federation, coordinator, slots), rules=rules)
+    elif federation or coordinator or slots:
         raise InvalidInput(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
         )
+    hosted = {name: make(recipe, folder / name) for name, recipe in _loaded(recipes, overrides or []).items()}
+    site = Site(hosted, limits, origins, live_for_all=live_for_all)
+    with _relayed(gateway, hosted):
+        serve_site(site, place, lambda listening: _announce(site, place, listening))
+    typer.echo("Stopped. The same command goes on where it was.")
 
 
 def _origin(given: str) -> str:
     """An origin as browsers send it: scheme, host and port."""
-    from sordino.errors import InvalidInput
-
     try:
         found = urlsplit(given)
         whole = found.scheme in ("https", "http") and bool(found.hostname) and not found.query and not found.fragment
@@ -144,7 +129,6 @@ def _origin(given: str) -> str:
 
 
 def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
-    from sordino.errors import InvalidInput
     from sordino.recipe import Recipe
 
     found: dict[str, Recipe] = {}
@@ -156,27 +140,19 @@ def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
     return found
 
 
-def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -> HostedFederation:
-    """A federation in its folder; a recipe that pages cannot carry out is refused here."""
-    from sordino.web.hosted_federation import HostedFederation
-
-    return HostedFederation(recipe, folder / recipe.name, gather=gather, **options)
-
-
-def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -> HostedFederation:
-    """The share of a federation that is coordinated elsewhere."""
-    from sordino.errors import InvalidInput
-    from sordino.web.gateway import GatewayFederation
+def _share(federation: str, coordinator: str, slots: str) -> GatewayShare:
+    """The share of a federation that a gateway gives out; its options are given all together."""
+    from sordino.web.hosted_federation import GatewayShare
+    from sordino.wire.signing import Author
 
     first, dash, last = slots.partition("-")
-    named = options["federation"] and options["coordinator"]
-    if not named or not dash or not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+    places = dash and first.isdigit() and last.isdigit() and int(first) <= int(last)
+    if not (federation and coordinator and places):
         raise InvalidInput(
             "a gateway needs --federation NAME, the name in the coordinator's invitations, --coordinator KEY, the key "
             "that signs its plans (sordino keys prints it there), and --slots FIRST-LAST, such as 0-99"
         )
-    share = range(int(first), int(last) + 1)
-    return GatewayFederation(recipe, folder / recipe.name, slots=share, **options)
+    return GatewayShare(federation, range(int(first), int(last) + 1), Author.of(coordinator))
 
 
 @contextmanager
@@ -185,7 +161,6 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, HostedFederation]) -> It
     if gateway is None:
         yield
         return
-    from sordino.errors import InvalidInput
     from sordino.web.gateway import GatewayFederation, GatewayService
 
     (found, *others) = hosted.values()
@@ -210,8 +185,9 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
-        if (fit := of_federation(hosted.parts).norm) is not None:
-            typer.echo(f"    {norm_sentence(fit)}")
+        ahead = of_federation(hosted.parts)
+        if ahead is not None and ahead.facts.norm is not None:
+            typer.echo(f"    {norm_sentence(ahead.facts.norm, ahead.honest_norm)}")
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)

@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.cli.options import AsJson, Host, Port, TlsCert, TlsKey
+from sordino.cli.printing import print_json
+from sordino.wire.tls_address import TlsAddress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,10 +30,9 @@ def keys(
 
     The shuffler and the clients get server.pub. Whoever compares its fingerprint knows that they seal to the server.
     """
-    with plain_errors():
-        from sordino.shuffler import keys
+    from sordino.shuffler import keys
 
-        public = keys.make(folder)
+    public = keys.make(folder)
     found = {"private": str(folder / keys.PRIVATE), "public": str(folder / keys.PUBLIC)}
     in_recipes = public.public_bytes_raw().hex()
     if as_json:
@@ -53,11 +54,10 @@ def register(
 
     A token lets its client send one report a round. The server never learns names or tokens.
     """
-    with plain_errors():
-        from sordino.shuffler.store import EnvelopeStore
+    from sordino.shuffler.store import EnvelopeStore
 
-        with EnvelopeStore(folder) as store:
-            tokens = store.register(names)
+    with EnvelopeStore(folder) as store:
+        tokens = store.register(names)
     if as_json:
         print_json(tokens)
         return
@@ -70,21 +70,19 @@ def serve(
     folder: Folder,
     server_key: Annotated[Path, typer.Option(metavar="PUB", help="The server's public key, which clients are shown.")],
     at_least: Annotated[int, typer.Option(help="Whole reports of clients of equal epsilon that a batch must hold.")],
-    host: Annotated[str, typer.Option(help="Where to listen; another machine's clients need TLS.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8470,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8470,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Run the shuffler until it is stopped. What it accepted survives a crash.
 
     The server's token lies in the folder, as server.token.
     """
-    with plain_errors():
-        from sordino.shuffler import keys
-        from sordino.shuffler.service import serve
-        from sordino.wire.tls_address import TlsAddress
+    from sordino.shuffler import keys
+    from sordino.shuffler.service import serve
 
-        address = TlsAddress(host, port, tls_cert, tls_key)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder
-        with suppress(KeyboardInterrupt):
-            serve(folder, keys.public_key(server_key), at_least, address, said=typer.echo)
+    address = TlsAddress(host, port, tls_cert, tls_key)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder
+    with suppress(KeyboardInterrupt):
+        serve(folder, keys.public_key(server_key), at_least, address, say=typer.echo)

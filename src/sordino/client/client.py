@@ -11,49 +11,41 @@ operating system, which no message selects.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import secrets
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sordino.channels.secure_sum import Members, plan_in
 from sordino.client.clock import Clock, Overran
 from sordino.client.folder import Agreements, Preparations
+from sordino.client.identity import ClientIdentity
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.membership import Membership, ids
+from sordino.client.offer import Offer
+from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
-from sordino.client.pausable_lock import PausableLock
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
-from sordino.client.sum_progress import SumFolder, SumProgress
+from sordino.client.sum_progress import SumProgress
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
-from sordino.privacy import history
 from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
-from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
-from sordino.report.statement import to_text
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
-from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, whole_lines, write_whole
+from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, write_whole
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.receipt import Seal
+from sordino.wire.requests import Response
 from sordino.wire.signing import Envelope
 
 SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
@@ -63,104 +55,13 @@ _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
 LINE = 2000  #: letters of a line in it
 T = TypeVar("T")
-_NOTICE = 0.02  #: seconds between two looks whether a computation has ended
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
 
 
 def fresh(round: int) -> Draw:
-    """A real client's randomness: a new key for every draw. Records are drawn in pieces, so reuse is not by place."""
+    """A real client's randomness: a new key for every draw. Records are randomised in pieces, which share no key."""
     return lambda clients: Keystream(os.urandom(KEY_BYTES), [0] * len(clients), 0) if round == 0 else Keystream.fresh()
-
-
-@dataclass(frozen=True)
-class ClientIdentity:
-    """Who this client is: a name for people, a random number for programs, a key that never leaves."""
-
-    name: str
-    id: str
-    key: bytes
-
-    @classmethod
-    def new(cls, name: str) -> ClientIdentity:
-        """A new one."""
-        if not NAME.fullmatch(name):
-            raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {name!r}")
-        return cls(name, secrets.token_hex(16), secrets.token_bytes(32))
-
-    @classmethod
-    def read(cls, path: Path) -> ClientIdentity:
-        """The one in a file."""
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(str(found["name"]), str(found["id"]), bytes.fromhex(found["key"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{path} is missing or damaged ({error}): restore it from a backup") from None
-
-    @cached_property
-    def signing(self) -> Ed25519PrivateKey:
-        """Signs this client's keys in secure sums, for owners who know its public half."""
-        seed = HKDF(SHA256(), 32, None, b"sordino client signing key 1").derive(self.key)
-        return Ed25519PrivateKey.from_private_bytes(seed)
-
-    @property
-    def public(self) -> str:
-        """The public half of the signing key, for the other owners."""
-        return self.signing.public_key().public_bytes_raw().hex()
-
-    def encode(self) -> bytes:
-        """The file's content."""
-        return json.dumps({"name": self.name, "id": self.id, "key": self.key.hex()}, indent=1).encode()
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What joining a federation would mean, for the owner to read."""
-
-    invitation: Invitation
-    schedule: tuple[RoundReleases, ...]  #: everything that would leave, round by round
-    delta: float  #: at which the statement gives its figures
-    fits: int  #: rounds of the schedule that the budget allows, from now on
-    rounds: int  #: rounds of the schedule
-    unprotected: tuple[str, ...]  #: kinds of release that would leave without a proof, with the owner's consent
-    agreed: bool  #: whether the owner has agreed to these very terms before
-    pinned: bool | None = None  #: whether the keys of all others are listed; None where there is no secure sum
-    budgets: int = 1  #: how many budgets the releases have to fit
-
-    @cached_property
-    def statement(self) -> Statement:
-        """What the whole schedule tells, computed when it is looked at."""
-        title = f"What {self.invitation.federation} would learn of you"
-        return history.statement(self.schedule, 1, delta=self.delta, title=title)
-
-    def to_text(self, width: int = 110) -> str:
-        """The statement, and what the budget makes of it."""
-        lines = [to_text(self.statement, width)]
-        lines.append(
-            f"This client answers to one coordinator: the holder of the key {self.invitation.author.in_words}. "
-            "Compare it with what the coordinator tells you in person."
-        )
-        allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
-        lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
-        if self.pinned is False:
-            lines.append(
-                "What is said of the secure sum holds against a server that keeps to the protocol: you have not listed "
-                f"the others' keys under peers.{self.invitation.federation} in client.toml. Your budget against the "
-                "server alone decides."
-            )
-        if self.unprotected:
-            kinds = ", ".join(self.unprotected)
-            lines.append(f"Without any proof, as you allowed in client.toml, would leave: {kinds}.")
-        return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What goes back: an answer for the coordinator, a reason where the client refuses, the receipt to be returned."""
-
-    answer: bytes = b""
-    reason: str = ""
-    receipt: bytes = b""
 
 
 class Client:
@@ -175,18 +76,17 @@ class Client:
         self._randomness = randomness or fresh
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
-        self._prepared = Preparations(folder / "prepared")
+        self._preparations = Preparations(folder / "prepared")
         self._memberships: dict[str, Membership] = {}
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
-        self._postings: dict[str, ShufflerSender] = {}
-        self.turn = PausableLock()  #: one question is answered at a time; while one computes, others are
-        self._clock = Clock()
-        self._computing: set[str] = set()  # federations, and preparations, in the middle of a computation
+        self._senders: dict[str, ShufflerSender] = {}
+        self.turn = Clock()  #: one question is answered at a time; while one computes, others are
         self._open = ExitStack()
-        self._alone = False
+        self._locked = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
-        self._answered: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
-        self._told: set[str] = set()  # ids of all releases
+        self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
+        self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
+        self._release_ids: set[str] = set()  # ids of all releases
         for entry in self.ledger.entries():
             if isinstance(entry.event, Released):
                 self._note(entry.event.key, entry.event.releases)
@@ -220,7 +120,7 @@ class Client:
         client = cls(Path(folder), randomness, execution)
         try:
             client._apply_settings()
-            client._look_for_older_ledger()
+            client._older_ledger.look(client.log)
         except BaseException:
             client.close()
             raise
@@ -233,9 +133,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- what the owner sees
@@ -256,7 +154,7 @@ class Client:
 
     def federations(self) -> dict[str, int]:
         """The federations agreed to, each with the last round that was answered; 0 for none."""
-        return {name: max(self._answered.get(name, {}), default=0) for name in self._agreements.names()}
+        return {name: max(self._answered_rounds.get(name, {}), default=0) for name in self._agreements.names()}
 
     def knows(self, federation: str) -> bool:
         """Whether the owner has agreed to something under this name, and to who signs plans in it."""
@@ -297,11 +195,8 @@ class Client:
 
     def offer(self, message: bytes) -> Offer:
         """What an invitation would mean; `Refused` says why it cannot be accepted. Nothing is agreed to."""
-        try:
-            with self.turn:
-                return self._offer(message)
-        except SordinoError as error:
-            raise self._refused("an invitation", error) from None
+        with self.turn, self._logging_refusal("an invitation"):
+            return self._offer(message)
 
     def join(self, message: bytes) -> Offer:
         """Agree to an invitation, for the owner who has read its offer; `Refused` where there is nothing to agree to.
@@ -312,12 +207,14 @@ class Client:
             offer = self.offer(message)
             federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
-                text = self._clocked(federation, "the statement", self.settings.limits.seconds, offer.to_text)
+                text = self._run_clocked(federation, "the statement", offer.to_text)
                 self._agreements.add(offer.invitation, text)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
-                if membership.posts:
-                    self._propose(membership)
+                if membership.posts:  # where the shuffler is not there yet, the first round proposes a T
+                    with suppress(Rejected, ShufflerUnreachable, Overran):
+                        propose = self._sender(membership).propose
+                        self._run_clocked(federation, "the proposal", propose, seconds=PATIENCE)
             elif len(rotations) > len(self._agreements.author(federation, offer.invitation).rotations):
                 self._agreements.keep_rotations(federation, rotations)
                 self.log(f"{federation}: the coordinator's key was rotated, by the key before it")
@@ -325,11 +222,8 @@ class Client:
 
     def invitation(self, message: bytes) -> Invitation:
         """The invitation in a message, if its coordinator signed it; where the owner wrote one down, that one."""
-        try:
-            with self.turn:
-                return self._invitation(message)
-        except SordinoError as error:
-            raise self._refused("an invitation", error) from None
+        with self.turn, self._logging_refusal("an invitation"):
+            return self._invitation(message)
 
     def _invitation(self, message: bytes) -> Invitation:
         try:
@@ -345,14 +239,14 @@ class Client:
                 f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
                 f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
             )
-        self._wait_for(invitation.federation)
+        self.turn.wait_for(invitation.federation)
         if invitation.receipt:  # first: what more than one server shows of a lost ledger is counted once
-            self._compare(invitation.federation, _unhexed(invitation.receipt))
+            self._older_ledger.compare(invitation.federation, _unhexed(invitation.receipt))
         return invitation
 
     def _offer(self, message: bytes) -> Offer:
         invitation = self._invitation(message)
-        self._require_sound()
+        self._older_ledger.require_none()
         known = self._agreements.find(invitation.federation)
         if known is not None and not known.coordinator:  # from before plans were signed: to be agreed to anew
             known = None if replace(known, coordinator=invitation.coordinator) == invitation.terms else known
@@ -373,8 +267,8 @@ class Client:
             self._require_same_author(known, invitation)
         membership = self._membership(invitation)
         if membership.posts:
-            membership.posting(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
-        return self._weighed(membership, known is not None)
+            membership.sender(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
+        return self._weigh(membership, known is not None)
 
     def _require_same_author(self, known: Invitation, invitation: Invitation) -> None:
         """Refuse rotations that do not go on from those that this client knows."""
@@ -386,13 +280,13 @@ class Client:
                 "only the key that signs now can name the next. Somebody else may hold an earlier one",
             )
 
-    def _weighed(self, membership: Membership, agreed: bool) -> Offer:
+    def _weigh(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
-        releases = self._computed(membership, "the schedule", lambda: list(membership.schedule()))
+        releases = self._compute(membership, "the schedule", lambda: list(membership.schedule()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
-        standing, destination = self.standing, self._destination(membership)
-        fits, unprotected, refusal = self._computed(
-            membership, "the offer", lambda: self._foreseen(standing, schedule, destination)
+        standing = self.standing
+        fits, unprotected, refusal = self._compute(
+            membership, "the offer", lambda: _foresee(standing, schedule, membership.destination)
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
@@ -402,72 +296,45 @@ class Client:
         pinned = membership.pinned if membership.members is not None else None
         return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets)
 
-    def _destination(self, membership: Membership) -> Destination:
-        """Where this federation's releases go, as the ledger counts them."""
-        return Destination(membership.federation, membership.pinned)
-
-    @staticmethod
-    def _foreseen(
-        standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
-    ) -> tuple[int, tuple[str, ...], SordinoError | None]:
-        """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
-        fits, kinds = 0, dict[str, None]()
-        for round, releases in schedule:
-            for release in releases:
-                try:
-                    after = admit(standing, release, destination)
-                except (BudgetExceeded, ConsentMissing) as error:
-                    return fits, tuple(kinds), error
-                if after.unprotected > standing.unprotected:
-                    kinds[release.what] = None
-                standing = after
-            fits += round > 0
-        return fits, tuple(kinds), None
-
     # --- answering
 
     def answer(self, step: str, message: bytes) -> bytes:
         """The answer to a step's message: a report, or that this client declines; empty where there is none to give."""
-        return self.reply(step, message).answer
+        return self.reply(step, message).payload
 
-    def reply(self, step: str, message: bytes) -> Reply:
+    def reply(self, step: str, message: bytes) -> Response:
         """The answer, with the reason where the client refuses; every refusal is in the owner's log."""
-        with self.turn:
-            return self._reply(step, message)
-
-    def _reply(self, step: str, message: bytes) -> Reply:
         plan: Plan | None = None
-        try:
-            self._require_alone()
-            envelope = self._require_signed(step, message)  # before anything in it is looked at
-            self._wait_for(envelope.federation)
-            self._require_sound()
-            inner = envelope.message
-            if step in SUMMING[1:]:
-                membership, found = self._summing(envelope)
-                self._require_sound()
-                plan = _of(envelope, found)
-                return self._replied(membership, plan, self._sum(membership, plan, step, inner))
-            plan = _of(envelope, _read(step, inner))
-            membership = self._member(plan.federation)
-            self._require_sound()
-            if step in SUMMING:
-                body = self._join_sum(membership, plan, step, inner)
-            elif step == STEP:
-                body = self._post(membership, plan)
-            else:
-                body = self._report(membership, plan, step)
-            return self._replied(membership, plan, body)
-        except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
-            refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
-            return Reply(b"" if plan is None else self._declined(plan), refused.reason.value)
+        with self.turn:
+            try:
+                self._require_lock()
+                envelope = self._require_signed(step, message)  # before anything in it is looked at
+                self.turn.wait_for(envelope.federation)
+                self._older_ledger.require_none()
+                goes_on = step in SUMMING[1:]
+                plan = _require_about(
+                    envelope, self._plan_of_sum(envelope) if goes_on else _read(step, envelope.message)
+                )
+                membership = self._member(plan.federation)
+                self._older_ledger.require_none()
+                if goes_on:
+                    body = self._sum(membership, plan, step, envelope.message)
+                elif step in SUMMING:
+                    body = self._join_sum(membership, plan, step, envelope.message)
+                elif step == STEP:
+                    body = self._post(membership, plan)
+                else:
+                    body = self._report(membership, plan, step)
+                receipt = self._seal.receipt(plan.federation, self.ledger.head())
+                return Response(True, answer_to(plan, body), receipt=receipt)
+            except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
+                refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
+                return Response(False, b"" if plan is None else self._declined(plan), refused.reason.value)
 
     def _require_signed(self, step: str, message: bytes) -> Envelope:
         """The envelope of a message that the coordinator signed for this client and this step."""
-        try:
+        with refusing(Reason.NOT_SIGNED):
             envelope = Envelope.decode(message)
-        except InvalidInput as error:
-            raise Refused(Reason.NOT_SIGNED, str(error)) from None
         agreed = self._agreed(envelope.federation)
         if not agreed.coordinator:
             raise Refused(
@@ -482,7 +349,7 @@ class Client:
                 f"a message of {agreed.federation} came for the step {step[:20]!r} which its coordinator did not sign, "
                 "or not for this client: nothing in it was looked at",
             )
-        if envelope.terms != agreed.common.digest:
+        if envelope.terms != agreed.digest:
             raise Refused(
                 Reason.OTHER_TERMS,
                 f"a message of {agreed.federation} came which its coordinator signed for other terms than you agreed "
@@ -491,18 +358,22 @@ class Client:
         return envelope
 
     def _declined(self, plan: Plan) -> bytes:
-        """That this client declines, which says that nothing has left; no answer where a report may have."""
+        """The answer "declined", which says that nothing has left; empty where a report may have left."""
         try:
             return answer_to(plan, None) if self.ledger.replay(self._key(plan)) is None else b""
         except SordinoError:  # a ledger that cannot be read says nothing of what left
             return b""
 
-    def _replied(self, membership: Membership, plan: Plan, body: bytes) -> Reply:
-        receipt = self._seal.receipt(membership.federation, self.ledger.head())
-        return Reply(answer_to(plan, body), "", receipt)
+    @contextmanager
+    def _logging_refusal(self, what: str) -> Iterator[None]:
+        """Raise errors inside as refusals, and write them to the owner's log."""
+        try:
+            yield
+        except SordinoError as error:
+            raise self._refused(what, error) from None
 
     def _refused(self, what: str, error: Exception) -> Refused:
-        """The refusal that an error amounts to, written down for the owner."""
+        """The refusal for an error; it is in the owner's log."""
         match error:
             case Refused():
                 refused = error
@@ -521,7 +392,7 @@ class Client:
 
     def _member(self, federation: str) -> Membership:
         """This client's part in a federation that its owner agreed to."""
-        self._wait_for(federation)  # it may be in the making
+        self.turn.wait_for(federation)  # it may be in the making
         if federation not in self._memberships:
             self._memberships[federation] = self._membership(self._agreed(federation))
         return self._memberships[federation]
@@ -538,11 +409,8 @@ class Client:
 
     def _membership(self, terms: Invitation) -> Membership:
         records, signing = self.records, self.identity.signing
-        return self._clocked(
-            terms.federation,
-            "the terms",
-            self.settings.limits.seconds,
-            lambda: Membership(terms, self.settings, records, self._execution, signing),
+        return self._run_clocked(
+            terms.federation, "the terms", lambda: Membership(terms, self.settings, records, self._execution, signing)
         )
 
     def _report(self, membership: Membership, plan: Plan, step: str) -> bytes:
@@ -555,14 +423,14 @@ class Client:
         told = membership.check(step, plan)
         self._require_order(membership, plan, key)
         if plan.round == 0:
-            self._wait_for(membership.preparing)  # what two federations share is made once
+            self.turn.wait_for(membership.preparation_name)  # what two federations share is made once
         releases = self._as_recorded(membership, plan.round, told)
-        self._require_affordable([(self._destination(membership), releases)])
+        self._require_affordable([(membership.destination, releases)])
         if plan.round == 0:
             return self._prepare(membership, plan, key, releases)
         state = self._state(membership)
         prepared = self._records_of(membership)
-        body, kept = self._drawn(membership, plan, state, prepared)
+        body, kept = self._draw(membership, plan, state, prepared)
         states = self._agreements.states(membership.federation)
         if kept or not releases:
             states.save(key.round, str(key.plan_hash), kept)
@@ -576,60 +444,51 @@ class Client:
         self.log(f"answered {_about(plan)}: {', '.join(r.what for r in releases) or 'nothing'}; {self._left()}")
         return body
 
-    def _drawn(
+    def _draw(
         self, membership: Membership, plan: Plan, state: ClientState, prepared: ClientState | None
     ) -> tuple[bytes, ClientState]:
-        """A report; where training breaks, that of no change, since a failure would tell of the records."""
+        """A report. If training fails, the report of "no change": a failure would tell of the records."""
         draw = self._randomness(plan.round)
         try:
-            return self._computed(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
+            return self._compute(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
         except Exception as error:
-            silent = self._computed(membership, "no change", lambda: membership.silent_report(plan, state, draw))
+            silent = self._compute(membership, "no change", lambda: membership.silent_report(plan, state, draw))
             if silent is None:
                 raise
             self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
             return silent, state
 
-    def _computed(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
-        """Compute for a member under the clock; what has changed meanwhile is looked at."""
+    def _compute(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
+        """Compute for a member under the clock. A ledger that proved older meanwhile stops it."""
         try:
-            return self._clocked(membership.federation, what, membership.seconds, compute, *shared)
+            return self._run_clocked(membership.federation, what, compute, *shared, seconds=membership.seconds)
         finally:
-            self._require_sound()
+            self._older_ledger.require_none()
 
-    def _clocked(self, federation: str, what: str, seconds: float, compute: Callable[[], T], *shared: str) -> T:
-        """Compute under the clock, while other federations are answered.
+    def _run_clocked(
+        self, federation: str, what: str, compute: Callable[[], T], *shared: str, seconds: float | None = None
+    ) -> T:
+        """Compute for at most `seconds` (`limits.seconds`, if not given), while other federations are answered.
 
         The federation itself waits, and whoever waits for what is shared.
         """
-        names = {federation, *shared}
-        self._computing |= names
-        try:
-            with self.turn, self.turn.pause():
-                return self._clock.run(f"{what} of {federation}", seconds, compute)
-        finally:
-            self._computing -= names
-
-    def _wait_for(self, name: str) -> None:
-        """Until nobody computes under this name any more."""
-        while name in self._computing:
-            with self.turn, self.turn.pause():
-                time.sleep(_NOTICE)
+        seconds = self.settings.limits.seconds if seconds is None else seconds
+        return self.turn.compute(f"{what} of {federation}", {federation, *shared}, seconds, compute)
 
     def _key(self, plan: Plan) -> ReportKey:
         digest = hashlib.sha256(plan.encode()).digest()
         return ReportKey(self.settings.data.name, plan.federation, plan.round, digest)
 
     def _stored(self, membership: Membership, key: ReportKey) -> bytes | None:
-        """What was answered before; where nothing is released, that the round was done."""
+        """The answer given before; empty bytes if that round released nothing; None if there was none."""
         stored = self.ledger.replay(key)
         if stored is None and self._answered_in(membership).get(key.round) == key.plan_hash:
             return b""
         return stored
 
     def _answered_in(self, membership: Membership) -> dict[int, str]:
-        """The rounds answered, with their plans; methods that release nothing are known by what they keep."""
-        answered = self._answered.get(membership.federation, {})
+        """The answered rounds and their plans. Rounds that release nothing are known by the state they left."""
+        answered = self._answered_rounds.get(membership.federation, {})
         if not membership.silent:
             return answered
         return {**self._agreements.states(membership.federation).rounds(), **answered}
@@ -649,15 +508,15 @@ class Client:
             raise Refused(Reason.OUT_OF_ORDER, f"{_about(plan)} came after round {last} was answered")
 
     def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
-        """Ask before any record is touched; the ledger asks again when it records."""
+        """Refuse what the ledger would refuse, before records are touched. The ledger checks again when it records."""
         standing = self.standing
         for destination, releases in leaving:
             for release in releases:
                 standing = admit(standing, release, destination)
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
-        self._answered.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
-        self._told.update(ids(releases))
+        self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
+        self._release_ids.update(ids(releases))
 
     def _left(self) -> str:
         return "; ".join(
@@ -668,23 +527,27 @@ class Client:
     # --- what was made before the first round
 
     def _as_recorded(self, membership: Membership, round: int, releases: tuple[Release, ...]) -> tuple[Release, ...]:
-        """The releases as the ledger writes them: what was told once, of the same making, is derived and free."""
+        """The releases as the ledger records them: a preparation that was released before is derived, and free."""
         if round != 0 or not membership.prepares:
             return releases
-        earlier = self._prepared.told_as(membership.preparing)
-        if not earlier or not set(earlier) <= self._told or self._prepared.load(membership.preparing) is None:
+        earlier = self._preparations.releases_of(membership.preparation_name)
+        if (
+            not earlier
+            or not set(earlier) <= self._release_ids
+            or self._preparations.load(membership.preparation_name) is None
+        ):
             return releases
         return tuple(replace(r, guarantees=(), claimed=None, composition=Derived(earlier)) for r in releases)
 
     def _prepare(self, membership: Membership, plan: Plan, key: ReportKey, releases: tuple[Release, ...]) -> bytes:
-        """Make of the records what the method asks for, unless it was made before; then say that it is there."""
-        name = membership.preparing
-        if self._prepared.load(name) is None:
+        """Prepare the records as the method asks, unless that was done before, and record the release."""
+        name = membership.preparation_name
+        if self._preparations.load(name) is None:
             draw = self._randomness(0)
-            made = self._computed(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
-            self._prepared.save(name, made)
+            made = self._compute(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
+            self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
-            self._prepared.tell_as(name, ids(releases))
+            self._preparations.note_releases(name, ids(releases))
         if releases:
             self.ledger.record(key, releases, b"", pinned=membership.pinned)
         else:
@@ -694,10 +557,10 @@ class Client:
         return b""
 
     def _records_of(self, membership: Membership) -> ClientState | None:
-        """What this federation's rounds are computed from, where the method prepares."""
+        """The prepared records that rounds are computed from; None if the method prepares nothing."""
         if not membership.prepares:
             return None
-        made = self._prepared.load(membership.preparing)
+        made = self._preparations.load(membership.preparation_name)
         if made is None or 0 not in self._answered_in(membership):
             raise Refused(
                 Reason.OUT_OF_ORDER,
@@ -722,58 +585,52 @@ class Client:
         key = self._key(plan)
         if self._agreements.posted(membership.federation) == str(key.plan_hash):
             return b""
-        posting = self._posting(membership)
+        sender = self._sender(membership)
         name, patience = membership.federation, membership.seconds + 2 * PATIENCE
-        told = self._clocked(  # before anything is drawn
-            name, "the shuffler's terms", patience, lambda: posting.announced(plan, membership.values)
+        announcement = self._run_clocked(  # before anything is drawn
+            name, "the shuffler's terms", lambda: sender.announced(plan, membership.values), seconds=patience
         )
-        self._require_sound()
-        body = self._report(membership, plan, STEP)
-        self._clocked(name, "the post", patience + told.latency, lambda: membership.post(posting, told, body))
+        self._older_ledger.require_none()
+        body, seconds = self._report(membership, plan, STEP), patience + announcement.latency
+        self._run_clocked(name, "the post", lambda: sender.send(announcement, body, membership.group), seconds=seconds)
         self._agreements.note_posted(membership.federation, str(key.plan_hash))
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""
 
-    def _posting(self, membership: Membership) -> ShufflerSender:
+    def _sender(self, membership: Membership) -> ShufflerSender:
         name = membership.federation
-        if name not in self._postings:
-            self._postings[name] = membership.posting(self.settings, self.folder)
-        return self._postings[name]
-
-    def _propose(self, membership: Membership) -> None:
-        """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
-        posting = self._posting(membership)
-        with suppress(Rejected, ShufflerUnreachable, Overran):
-            self._clocked(membership.federation, "the proposal", PATIENCE, posting.propose)
+        if name not in self._senders:
+            self._senders[name] = membership.sender(self.settings, self.folder)
+        return self._senders[name]
 
     # --- secure sums
 
     def _join_sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
-        """The keys for a sum: everything is checked here, and what is added is drawn when all keys are there."""
+        """The keys for a sum. Everything is checked here; the report is drawn once all keys are there."""
         releases = membership.check(step, plan)
         kept, members = self._agreements.sums(membership.federation), membership.members
         assert members is not None
-        standing = kept.load()
-        if standing is not None and (again := standing.again(step, message)) is not None:
+        progress = kept.load()
+        if progress is not None and (again := progress.again(step, message)) is not None:
             return again
-        self._require_sum(membership, plan, standing, releases)
+        self._require_sum(membership, plan, progress, releases)
         self._sums.pop(membership.federation, None)  # whatever comes of this: what is on disk counts from here on
-        if standing is not None:
-            members.remember(membership.federation, membership.client, standing.part.encode())
-        body = self._computed(membership, "the keys", lambda: _begun(members, membership.client, step, message))
+        if progress is not None:
+            members.remember(membership.federation, membership.client, progress.part.encode())
+        body = self._compute(membership, "the keys", lambda: _begin_sum(members, membership.client, step, message))
         kept.begin(plan)
         kept.save(plan, body[_SESSION], step, message, members.kept(membership.client), body)
         self._sums[membership.federation] = body[_SESSION], plan
         return body
 
     def _require_sum(
-        self, membership: Membership, plan: Plan, standing: SumProgress | None, releases: tuple[Release, ...]
+        self, membership: Membership, plan: Plan, progress: SumProgress | None, releases: tuple[Release, ...]
     ) -> None:
         """A new report must be in order and within the budget; one that is in the ledger may be added once more, by a
         server that lost its sum, if this client knows how far that came.
         """
         key = self._key(plan)
-        known = standing if standing is not None and standing.plan == str(key.plan_hash) else None
+        known = progress if progress is not None and progress.plan == str(key.plan_hash) else None
         if self.ledger.replay(key) is None:
             if known is not None and known.step in SUMMING[2:]:
                 raise Refused(
@@ -782,7 +639,7 @@ class Client:
                     "from a backup. Another one beside it would show what has changed",
                 )
             self._require_order(membership, plan, key)
-            self._require_affordable([(self._destination(membership), releases)])
+            self._require_affordable([(membership.destination, releases)])
         elif known is None:
             raise Refused(
                 Reason.OUT_OF_ORDER,
@@ -790,39 +647,36 @@ class Client:
                 "one could show more than one sum may",
             )
 
-    def _summing(self, envelope: Envelope) -> tuple[Membership, Plan]:
-        """The sum that a message is about: one of this process, or one from before a restart."""
+    def _plan_of_sum(self, envelope: Envelope) -> Plan:
+        """The plan of the sum that a message is about: one of this process, or one from before a restart."""
         federation, session = envelope.federation, bytes(envelope.message[_SESSION])
         name, plan = self._sums.get(federation, (b"", None))
         if plan is not None and name == session:
-            return self._member(federation), plan
+            return plan
         kept = self._agreements.sums(federation)
-        standing = kept.load()
-        if standing is not None and standing.session == session.hex():
-            return self._take_up(federation, kept, standing)
-        raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
-
-    def _take_up(self, federation: str, kept: SumFolder, standing: SumProgress) -> tuple[Membership, Plan]:
-        membership, plan = self._member(federation), kept.plan(standing)
-        if membership.members is None:
+        progress = kept.load()
+        if progress is None or progress.session != session.hex():
+            raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
+        membership, plan, part = self._member(federation), kept.plan(progress), progress.part.encode()
+        members = membership.members
+        if members is None:
             raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: its reports do not travel in secure sums")
-        members, part = membership.members, standing.part.encode()
-        self._computed(membership, "the sum", lambda: members.take_up(plan, membership.client, part))
-        self._sums[federation] = bytes.fromhex(standing.session), plan
-        self.log(f"goes on with the secure sum of {_about(plan)} after the step {standing.step!r}")
-        return membership, plan
+        self._compute(membership, "the sum", lambda: members.take_up(plan, membership.client, part))
+        self._sums[federation] = session, plan
+        self.log(f"goes on with the secure sum of {_about(plan)} after the step {progress.step!r}")
+        return plan
 
     def _sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
         """The answer to a step of a sum: durable before it leaves, and the same when it is asked for again."""
         members, kept = membership.members, self._agreements.sums(membership.federation)
         assert members is not None
-        standing = kept.load()
-        if standing is not None and (again := standing.again(step, message)) is not None:
+        progress = kept.load()
+        if progress is not None and (again := progress.again(step, message)) is not None:
             return again
         body = self._report(membership, plan, SUMMING[0]) if step == "masked" else None
         session, answer = bytes(message[_SESSION]), b""
         try:
-            answer = self._computed(
+            answer = self._compute(
                 membership, "the sum", lambda: members.answer(step, membership.client, message, body)
             )
         finally:  # a refusal ends the sum for this client, and that is written down too
@@ -836,99 +690,17 @@ class Client:
 
         One that this ledger lacks stops everything.
         """
-        try:
-            with self.turn:
-                self._member(federation)
-                self._compare(federation, receipt)
-                if self._is_newest(federation, receipt):
-                    self._agreements.keep_receipt(federation, receipt)
-        except SordinoError as error:
-            raise self._refused(f"a receipt of {federation[:100]!r}", error) from None
+        with self._logging_refusal(f"a receipt of {federation[:100]!r}"), self.turn:
+            self._member(federation)
+            self._older_ledger.receive(federation, receipt)
 
     @property
     def stopped(self) -> bool:
         """Whether the ledger is older than a receipt, so that nothing is answered."""
-        return self._marker.exists()
-
-    @property
-    def _marker(self) -> Path:
-        return self.folder / "older-ledger.json"
-
-    def _require_sound(self) -> None:
-        if self.stopped:
-            raise Refused(
-                Reason.OLDER_LEDGER,
-                "the ledger is older than a receipt of this client's: it was restored from a backup, and what left "
-                "since is missing in it. Restore the newest copy, or count everything that may have left: "
-                "sordino client join FOLDER INVITATION --accept-older-ledger",
-            )
-
-    def _compare(self, federation: str, receipt: bytes) -> None:
-        """Stop where a receipt of this client's own is not in its ledger."""
-        try:
-            head = self._seal.head(federation, receipt)
-        except InvalidInput as error:
-            raise Refused(Reason.UNREADABLE, str(error)) from None
-        if self._lacks(head):
-            self._stop(head)
-            self._require_sound()
-
-    def _is_newest(self, federation: str, receipt: bytes) -> bool:
-        """Whether a receipt is of no earlier entry than the one kept: an older one could hide a restored ledger."""
-        try:
-            before = self._seal.head(federation, self._agreements.receipt(federation) or b"")
-        except InvalidInput:  # none is kept, or one that says nothing
-            return True
-        now = self._seal.head(federation, receipt)
-        return not self._lacks(before) and self.ledger.position(now) >= self.ledger.position(before)
-
-    def _lacks(self, head: str) -> bool:
-        """Whether the ledger has neither this head nor the count of everything that may have been lost with it."""
-        return not self.ledger.position(head) and head not in self._accepted()
-
-    def _stop(self, head: str) -> None:
-        """Answer nothing from now on; all heads that were missing until the owner decides are one loss."""
-        if head not in (noted := self._missing_heads()):
-            write_whole(self._marker, json.dumps({"heads": [*noted, head]}, indent=1).encode())
-
-    def _missing_heads(self) -> list[str]:
-        """The heads that stopped this client; none where the file that lists them is not there, or damaged."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return [str(head) for head in json.loads(self._marker.read_text())["heads"]]
-        return []
-
-    def _look_for_older_ledger(self) -> None:
-        """Compare what lies here: a ledger alone may have been restored. A newest copy resolves it."""
-        missing = self._missing_heads()
-        if missing and not any(self._lacks(head) for head in missing):
-            self._marker.unlink(missing_ok=True)
-            if all(self.ledger.position(head) for head in missing):  # else a crash came after the acceptance
-                self.log("the ledger has the entries that were missing: it is the newest copy again")
-        for counted, *_ in self._lost_acceptances():
-            self._stop(counted)
-        for federation in self._agreements.names():
-            receipt = self._agreements.receipt(federation)
-            if receipt is not None:
-                with suppress(Refused):  # the marker stays, and every answer says why
-                    self._compare(federation, receipt)
-
-    # Each acceptance is a line: the ledger's head when all was counted, then the heads that it stands for. It holds
-    # for ledgers with that head alone: one that is restored once more has lost the count too.
-
-    def _acceptances(self) -> list[list[str]]:
-        lines = whole_lines(self.folder / "accepted-heads.txt")
-        return [line.decode(errors="replace").split() for line in lines if line.strip()]
-
-    def _accepted(self) -> set[str]:
-        """The heads whose loss this ledger has counted."""
-        return {head for counted, *heads in self._acceptances() if self.ledger.position(counted) for head in heads}
-
-    def _lost_acceptances(self) -> list[list[str]]:
-        """Acceptances that this ledger has lost, and not counted since."""
-        return [line for line in self._acceptances() if self._lacks(line[0])]
+        return self._older_ledger.stopped
 
     def accept_older_ledger(self) -> float:
-        """Go on with an older ledger: every round that it lacks counts as answered once. What is spent then.
+        """Go on with an older ledger: count every round that it lacks as answered once. Returns what is spent then.
 
         Nobody can know what left after the backup. At most every round of every agreed federation was answered once;
         the ledger writes all of them down. After an earlier acceptance that the ledger has lost too, every round may
@@ -936,38 +708,24 @@ class Client:
         """
         if not self.stopped:
             raise InvalidInput("this client's ledger is not older than its receipts: there is nothing to accept")
-        missing = self._missing_heads() or [self.ledger.head()]
+        missing = self._older_ledger.missing_heads() or [self.ledger.head()]
         loss = hashlib.sha256(" ".join(missing).encode()).hexdigest()
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
-        try:
+        places = {federation: self._place_of_lost(federation, loss) for federation in lost}
+        pinned = {federation: self._member(federation).pinned for federation in lost}
+        with self._logging_refusal("to go on with an older ledger"):
             self._require_affordable(
-                [
-                    (Destination(self._place_of_lost(name, loss).federation, self._member(name).pinned), own)
-                    for name, own in lost.items()
-                ]
+                [(Destination(places[name].federation, pinned[name]), own) for name, own in lost.items()]
             )
-        except (BudgetExceeded, ConsentMissing) as error:
-            raise self._refused("to go on with an older ledger", error) from None
-        stands_for = [*missing, *self._heads_beside(), *(head for line in self._lost_acceptances() for head in line)]
+        heads = self._older_ledger.heads_of_loss(missing)
         for federation, releases in lost.items():
             if releases:
-                place = self._place_of_lost(federation, loss)
-                self.ledger.record(place, releases, b"", pinned=self._member(federation).pinned)
-                self._note(place, releases)
+                self.ledger.record(places[federation], releases, b"", pinned=pinned[federation])
+                self._note(places[federation], releases)
         # All is counted: now it is accepted, with the receipts that lie here, whose rounds are among those counted.
-        line = [self.ledger.head(), *dict.fromkeys(stands_for)]
-        append_line(self.folder / "accepted-heads.txt", " ".join(line).encode())
-        self._marker.unlink(missing_ok=True)
+        self._older_ledger.accept(heads)
         self.log(f"accepted an older ledger: rounds that it lacks count as answered; {self._left()}")
         return self.standing.spent
-
-    def _heads_beside(self) -> list[str]:
-        """Heads of the receipts that lie here and that the ledger lacks."""
-        found = []
-        for federation in self._agreements.names():
-            with suppress(InvalidInput):
-                found.append(self._seal.head(federation, self._agreements.receipt(federation) or b""))
-        return [head for head in found if self._lacks(head)]
 
     def _place_of_lost(self, federation: str, loss: str) -> ReportKey:
         return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, loss)
@@ -980,9 +738,9 @@ class Client:
         """
         if self.ledger.replay(self._place_of_lost(federation, loss)) is not None:
             return ()
-        schedule, answered = list(self._member(federation).schedule()), self._answered.get(federation, {})
+        schedule, answered = list(self._member(federation).schedule()), self._answered_rounds.get(federation, {})
         lives = [[own for round, own in schedule if round not in answered]]
-        lives += [[own for _, own in schedule]] * len(self._lost_acceptances())
+        lives += [[own for _, own in schedule]] * len(self._older_ledger.lost_acceptances())
         return tuple(
             replace(release, id=f"{release.id}, before restoring {loss[:12]} ({number})")
             for number, life in enumerate(lives, 1)
@@ -991,15 +749,33 @@ class Client:
             if not isinstance(release.composition, Derived)
         )
 
-    def _require_alone(self) -> None:
-        """One process draws: two could give two answers to one plan."""
-        if not self._alone:
+    def _require_lock(self) -> None:
+        """Lock the folder: two processes could give two answers to one plan."""
+        if not self._locked:
             self._open.enter_context(exclusive_lock(self.folder / ".lock", f"the client in {self.folder}"))
-            self._alone = True
+            self._locked = True
+
+
+def _foresee(
+    standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
+) -> tuple[int, tuple[str, ...], SordinoError | None]:
+    """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
+    fits, kinds = 0, dict[str, None]()
+    for round, releases in schedule:
+        for release in releases:
+            try:
+                after = admit(standing, release, destination)
+            except (BudgetExceeded, ConsentMissing) as error:
+                return fits, tuple(kinds), error
+            if after.unprotected > standing.unprotected:
+                kinds[release.what] = None
+            standing = after
+        fits += round > 0
+    return fits, tuple(kinds), None
 
 
 def _read(step: str, message: bytes) -> Plan:
-    """The plan in a message; what is not canonical is refused, so that a plan has one name."""
+    """The plan in a message. Other than canonical bytes are refused, so that a plan has one name."""
     try:
         plan = plan_in(message) if step in SUMMING else Plan.decode(message)
         known = plan.encode() == message or step in SUMMING
@@ -1012,13 +788,13 @@ def _read(step: str, message: bytes) -> Plan:
     return plan
 
 
-def _begun(members: Members, client: int, step: str, message: bytes) -> bytes:
+def _begin_sum(members: Members, client: int, step: str, message: bytes) -> bytes:
     """A client's keys for a new sum."""
     members.begin(message)
     return members.answer(step, client, message)
 
 
-def _of(envelope: Envelope, plan: Plan) -> Plan:
+def _require_about(envelope: Envelope, plan: Plan) -> Plan:
     """The plan, if its envelope is about it."""
     if not envelope.is_about(plan):
         raise Refused(Reason.NOT_SIGNED, f"{_about(plan)} came in an envelope of another plan")
@@ -1046,4 +822,4 @@ def _difference(agreed: Invitation, offered: Invitation) -> str:
     return f"in the recipe, {first[0][:80]!r} became {first[1][:80]!r}"
 
 
-__all__ = ["Client", "ClientIdentity", "Offer", "Reply", "fresh"]
+__all__ = ["Client", "fresh"]

@@ -12,14 +12,16 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from sordino.client.pausable_lock import PausableLock
 from sordino.errors import SordinoError
 
 T = TypeVar("T")
 
-_NOTICE = 0.02  #: seconds between two attempts to end a computation
+_NOTICE = 0.02  #: seconds between two looks whether a computation has ended
 _PATIENCE = 2.0  #: seconds after which one that does not end is left behind
 
 
@@ -31,26 +33,42 @@ class _Ended(BaseException):
     """Raised inside a computation to end it; no `except Exception` stops it."""
 
 
-class Clock:
-    """Runs computations, each under the name of whoever asked for it, and ends those that overrun."""
+class Clock(PausableLock):
+    """One request at a time. A computation lets others go ahead, and is ended when its time is up."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._left_behind: dict[str, threading.Thread] = {}
+        self._busy: set[str] = set()  # names under which something is computed
+
+    def compute(self, what: str, names: set[str], seconds: float, compute: Callable[[], T]) -> T:
+        """Run `compute` while others may take the lock; those who `wait_for` one of the names wait."""
+        self._busy |= names
+        try:
+            with self, self.pause():
+                return self.run(what, seconds, compute)
+        finally:
+            self._busy -= names
+
+    def wait_for(self, name: str) -> None:
+        """Wait until nobody computes under this name."""
+        while name in self._busy:
+            with self, self.pause():
+                time.sleep(_NOTICE)
 
     def run(self, name: str, seconds: float, compute: Callable[[], T]) -> T:
-        """What `compute` returns or raises; `Overran` once `seconds` have passed."""
+        """Run `compute` and return its result, or raise its error; `Overran` after `seconds`."""
         before = self._left_behind.get(name)
         if before is not None and before.is_alive():
             raise Overran(f"an earlier computation for {name} overran, and has not ended yet")
-        outcome: list[T] = []
-        failure: list[BaseException] = []
+        outcome: Future[T] = Future()
 
         def work() -> None:
             with suppress(_Ended):
                 try:
-                    outcome.append(compute())
+                    outcome.set_result(compute())
                 except BaseException as error:
-                    failure.append(error)
+                    outcome.set_exception(error)
 
         thread = threading.Thread(target=work, name=f"computing for {name}", daemon=True)
         thread.start()
@@ -58,9 +76,7 @@ class Clock:
         if thread.is_alive():
             self._end(name, thread)
             raise Overran(f"the computation for {name} took longer than {seconds:g} seconds")
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        return outcome.result()
 
     def _end(self, name: str, thread: threading.Thread) -> None:
         until = time.monotonic() + _PATIENCE

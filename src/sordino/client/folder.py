@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from sordino.client.invitation import Invitation
 from sordino.client.sum_progress import SumFolder
-from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
-from sordino.storage.files import make_folder, write_whole
+from sordino.storage.files import make_folder, reading, write_whole
 from sordino.wire.signing import Author
 
 KEPT_STATES = 2  #: files of earlier rounds that stay beside the last one
@@ -36,7 +37,10 @@ class Agreements:
     def find(self, federation: str) -> Invitation | None:
         """The terms that were agreed to; None where there are none."""
         path = self.folder / federation / "invitation.json"
-        return _invitation(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        with reading(path, "restore it, or agree anew under another name"):
+            return Invitation.agreed(path.read_bytes())
 
     def add(self, invitation: Invitation, statement: str) -> None:
         """Write down the terms, the recipe and the statement as it was shown."""
@@ -50,11 +54,9 @@ class Agreements:
     def author(self, federation: str, agreed: Invitation) -> Author:
         """Who signs plans in a federation: the key that was agreed to, and what was written down of its rotations."""
         path = self.folder / federation / "rotations.json"
-        try:
+        with reading(path):
             rotations = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ()
             return Author.of(agreed.coordinator, rotations)
-        except (OSError, ValueError, TypeError, InvalidInput) as error:
-            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
     def keep_rotations(self, federation: str, rotations: Sequence[str]) -> None:
         """Write down which keys signed after the first."""
@@ -62,8 +64,8 @@ class Agreements:
 
     def receipt(self, federation: str) -> bytes | None:
         """The last receipt that the server returned."""
-        path = self.folder / federation / "receipt"
-        return bytes.fromhex(path.read_text()) if path.is_file() else None
+        text = _text(self.folder / federation / "receipt")
+        return bytes.fromhex(text) if text else None
 
     def keep_receipt(self, federation: str, receipt: bytes) -> None:
         """Keep what the server returned."""
@@ -71,8 +73,7 @@ class Agreements:
 
     def posted(self, federation: str) -> str:
         """The plan whose report the shuffler has whole; empty where there is none."""
-        path = self.folder / federation / "posted"
-        return path.read_text().strip() if path.is_file() else ""
+        return _text(self.folder / federation / "posted").strip()
 
     def note_posted(self, federation: str, plan_hash: str) -> None:
         """Write down that the shuffler has the whole report on this plan."""
@@ -87,11 +88,9 @@ class Agreements:
         return States(self.folder / federation / "kept")
 
 
-def _invitation(path: Path) -> Invitation:
-    try:
-        return Invitation.agreed(path.read_bytes())
-    except (OSError, InvalidInput) as error:
-        raise InvalidInput(f"{path} is damaged ({error}): restore it, or agree anew under another name") from None
+def _text(path: Path) -> str:
+    """What a file says; nothing where there is none."""
+    return path.read_text() if path.is_file() else ""
 
 
 @dataclass(frozen=True)
@@ -101,22 +100,20 @@ class States:
     folder: Path
 
     def load(self, round: int, plan_hash: str) -> ClientState | None:
-        """What was kept with the answer to this plan; None where nothing was."""
-        path = self._path(round, plan_hash)
-        return _arrays(path) if path.is_file() else None
+        """The state stored with the answer to this plan; None if there is none."""
+        return _load(self._path(round, plan_hash))
 
     def save(self, round: int, plan_hash: str, state: ClientState) -> None:
-        """Keep this beside the answer to come."""
-        make_folder(self.folder)
-        write_whole(self._path(round, plan_hash), _packed(state))
+        """Store the state that goes with the answer to come."""
+        _save(self._path(round, plan_hash), state)
 
     def rounds(self) -> dict[int, str]:
-        """The rounds of which something is here, with their plans."""
+        """The rounds that have a state here, and their plans."""
         found = (path.stem.split("-") for path in sorted(self.folder.glob("*-*.safetensors")))
         return {int(round): plan_hash for round, plan_hash in found}
 
     def forget_before(self, round: int) -> None:
-        """Remove what no round to come needs."""
+        """Remove states that no later round needs."""
         for path in self.folder.glob("*-*.safetensors"):
             if int(path.stem.split("-")[0]) < round - KEPT_STATES:
                 path.unlink(missing_ok=True)
@@ -127,45 +124,40 @@ class States:
 
 @dataclass(frozen=True)
 class Preparations:
-    """What was made of records once, by what it was made from; and under which releases it was first told."""
+    """Prepared records by the name of the preparation, and the releases under which each was first released."""
 
     folder: Path
 
     def load(self, name: str) -> ClientState | None:
-        """What was made; None where nothing was."""
-        path = self.folder / f"{name}.safetensors"
-        return _arrays(path) if path.is_file() else None
+        """The prepared records; None if there are none."""
+        return _load(self.folder / f"{name}.safetensors")
 
     def save(self, name: str, made: ClientState) -> None:
-        """Keep what was made: it is never made again."""
-        make_folder(self.folder)
-        write_whole(self.folder / f"{name}.safetensors", _packed(made))
+        """Store prepared records; they are never prepared again."""
+        _save(self.folder / f"{name}.safetensors", made)
 
-    def told_as(self, name: str) -> tuple[str, ...]:
-        """The releases under which it was, or was about to be, told first."""
-        path = self.folder / f"{name}.json"
-        return tuple(json.loads(path.read_text())["releases"]) if path.is_file() else ()
+    def releases_of(self, name: str) -> tuple[str, ...]:
+        """The ids of the releases under which a preparation was, or was about to be, released first."""
+        text = _text(self.folder / f"{name}.json")
+        return tuple(json.loads(text)["releases"]) if text else ()
 
-    def tell_as(self, name: str, releases: Iterable[str]) -> None:
-        """Write down the releases under which it is about to be told."""
+    def note_releases(self, name: str, releases: Iterable[str]) -> None:
+        """Write down the ids of the releases under which it is about to be released."""
         make_folder(self.folder)
         write_whole(self.folder / f"{name}.json", json.dumps({"releases": list(releases)}).encode())
 
 
-def _packed(state: ClientState) -> bytes:
-    from safetensors.numpy import save
+def _save(path: Path, state: ClientState) -> None:
+    make_folder(path.parent)
+    write_whole(path, save({name: np.asarray(array, order="C") for name, array in state.items()}))
 
-    return save({name: np.asarray(array, order="C") for name, array in state.items()})
 
-
-def _arrays(path: Path) -> ClientState:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
+def _load(path: Path) -> ClientState | None:
+    with reading(path):
+        try:
+            return dict(load_file(path)) if path.is_file() else None
+        except SafetensorError as error:
+            raise ValueError(error) from None
 
 
 __all__ = ["Agreements", "Preparations", "States"]

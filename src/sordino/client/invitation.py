@@ -37,7 +37,7 @@ _FORMS: dict[str, Form] = {
 
 
 def check_real(recipe: Recipe) -> None:
-    """Refuse what only a simulation can stand for: real clients take no part in it."""
+    """Refuse a recipe that only a simulation can run."""
     if recipe.method.simulation_only:
         raise InvalidInput(recipe.method.simulation_only)
     kind = recipe.method.channel.kind
@@ -64,36 +64,41 @@ class CommonTerms:
     classes: tuple[str, ...]  #: names of all classes, in order
     mean: tuple[float, ...]  #: public constants by which records are normalised
     std: tuple[float, ...]
-    coordinator: str  #: the first public key that signs plans, hexadecimal
+    coordinator: str  #: the first public key that signs plans, hexadecimal; empty in the earliest agreements
 
-    @classmethod
-    def of(cls, recipe: Recipe, federation: str, dataset: Dataset, author: Author) -> CommonTerms:
+    @staticmethod
+    def of(recipe: Recipe, federation: str, dataset: Dataset, author: Author) -> CommonTerms:
         """The terms of a recipe for real clients; of the data set only what is public about it is told."""
         check_real(recipe)
         channel = recipe.method.channel
-        if channel.kind == "shuffler" and not (channel.url and channel.key):
+        if channel.posts and not (channel.url and channel.key):
             raise InvalidInput(
                 "method.channel.url and method.channel.key are missing: clients must know which shuffler they send to, "
                 "and for whom they seal (sordino shuffler keys prints the key)"
             )
         normalisation = dataset.normalisation
-        text = _without_places(recipe).to_toml()
+        text = _without_places(recipe, dataset).to_toml()
         check_text(text)
-        return cls(
+        return CommonTerms(
             federation, text, tuple(dataset.shape), tuple(dataset.classes),
             normalisation.mean, normalisation.std, author.first.hex(),
         )  # fmt: skip
 
     @property
+    def common(self) -> CommonTerms:
+        """These terms alone, without what an invitation adds to them."""
+        return CommonTerms(**{field.name: getattr(self, field.name) for field in fields(CommonTerms)})
+
+    @property
     def digest(self) -> bytes:
         """SHA-256 that names these terms (docs/wire.md, Invitations)."""
-        return hashlib.sha256(_TERMS + canonical(asdict(self))).digest()
+        return hashlib.sha256(_TERMS + canonical(asdict(self.common))).digest()
 
     def invitation(self, client: int, key: SigningKey, places: range | None = None) -> Invitation:
         """The invitation of one client, signed; where a gateway hands it on, for all its `places`."""
         own = range(client, client + 1) if places is None else places
         return Invitation(
-            **vars(self), client=client, places=(own[0], own[-1]),
+            **vars(self.common), client=client, places=(own[0], own[-1]),
             rotations=tuple(rotation.hex() for rotation in key.author.rotations),
             signature=key.invitation(self.digest, own).hex(),
         )  # fmt: skip
@@ -111,26 +116,14 @@ def check_text(recipe: str) -> None:
 
 
 @dataclass(frozen=True)
-class Invitation:
+class Invitation(CommonTerms):
     """A federation's terms for one client, its coordinator's key with all rotations, and the last receipt if any."""
 
-    federation: str  #: the name that plans carry
     client: int  #: this client's number, from 0 on
-    recipe: str  #: complete, as TOML
-    shape: tuple[int, ...]  #: of a record
-    classes: tuple[str, ...]  #: names of all classes, in order
-    mean: tuple[float, ...] = (0.0,)  #: public constants by which records are normalised
-    std: tuple[float, ...] = (1.0,)
-    coordinator: str = ""  #: the first public key that signs plans, hexadecimal; empty in agreements of version 1 alone
     rotations: tuple[str, ...] = ()  #: hexadecimal
     receipt: str = ""  #: hexadecimal
     places: tuple[int, ...] = ()  #: first and last of the numbers that the signature is for
     signature: str = ""  #: of the coordinator, over the common terms and the places; hexadecimal
-
-    @classmethod
-    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset, key: SigningKey) -> Invitation:
-        """The invitation of one client to a recipe, signed."""
-        return CommonTerms.of(recipe, federation, dataset, key.author).invitation(client, key)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.federation):
@@ -142,13 +135,8 @@ class Invitation:
 
     @property
     def terms(self) -> Invitation:
-        """What is agreed to: all but what changes later, and the signature."""
+        """What is agreed to: everything except the signature and what changes later."""
         return replace(self, receipt="", rotations=(), places=(), signature="")
-
-    @property
-    def common(self) -> CommonTerms:
-        """What all members agree to."""
-        return CommonTerms(**{field.name: getattr(self, field.name) for field in fields(CommonTerms)})
 
     @property
     def author(self) -> Author:
@@ -176,7 +164,7 @@ class Invitation:
             places, signature = range(first, last + 1), bytes.fromhex(self.signature)
         except ValueError:
             places, signature = range(0), b""
-        if self.client not in places or not author.invites(self.common.digest, places, signature):
+        if self.client not in places or not author.invites(self.digest, places, signature):
             raise NotSigned(
                 f"the coordinator that an invitation to {self.federation} names did not sign it, for these terms and "
                 f"client {self.client}: somebody changed it, or made it up. Ask the coordinator for it again"
@@ -192,13 +180,9 @@ class Invitation:
 
     @classmethod
     def agreed(cls, text: bytes) -> Invitation:
-        """The terms that `stored` wrote; those of early versions name no coordinator, no places and no signature."""
+        """The terms that `stored` wrote; those of early versions name no coordinator, places or signature."""
         later = {"coordinator": "", "rotations": [], "places": [], "signature": ""}
-        try:
-            given = canonical({**later, **json.loads(text)})
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInput(f"an agreement is damaged ({type(error).__name__})") from None
-        return _read(given)
+        return _read(canonical({**later, **json.loads(text)}))
 
 
 def _read(text: Buffer) -> Invitation:
@@ -208,9 +192,12 @@ def _read(text: Buffer) -> Invitation:
     return Invitation(**header)
 
 
-def _without_places(recipe: Recipe) -> Recipe:
-    """The recipe without folders of the server's machine and without its split, which mean nothing elsewhere."""
+def _without_places(recipe: Recipe, dataset: Dataset) -> Recipe:
+    """The recipe without folders and functions of the server's machine and its split, which mean nothing elsewhere."""
     tables = recipe.to_dict()
+    if recipe.data.origin == "function":
+        public = {"classes": dataset.classes, "mean": dataset.normalisation.mean, "std": dataset.normalisation.std}
+        tables["data"] = {**tables["data"], **public, "source": "./records.npz", "arguments": None}
     tables["split"] = {"kind": "iid", "clients": recipe.number_of_clients, "at_least": 0}
     for key in ("source", "test"):
         place = tables["data"].get(key)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,21 +18,20 @@ from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.own_records import OwnRecords
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import Settings
 from sordino.client.shuffler_sender import STEP, ShufflerSender
 from sordino.client.work_limits import Guard, public_size
-from sordino.errors import InvalidInput, SordinoError
+from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
-from sordino.privacy.guarantee import Infinite, Release
+from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
-from sordino.shuffler.remote import Announcement
 from sordino.wire.messages import Plan
 
 #: what of a method has no part in what clients make before the first round
@@ -52,31 +50,29 @@ class Membership:
         signing: Ed25519PrivateKey | None = None,
     ) -> None:
         self.invitation, self._records = invitation, records
+        self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
         self.recipe = _read(invitation, settings)
         records.check(invitation)
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
-        try:
-            sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
+        sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
             blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(blueprint.model)
-            built = self.recipe.method.build(blueprint)
-        except Refused:
-            raise
-        except SordinoError as error:
-            raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: {error}") from None
-        self.method: Method = built.method
-        self._upload = built.upload
+            self.method: Method = self.recipe.method.build(blueprint)
+        self.values = self.method.first_upload.values  #: of a report
+        self.group = self.method.class_of(self.client)  #: this client's class of equal epsilon
         self._start: State = self.method.init()
         self._bench = Bench(execution)
-        sums = self.recipe.method.channel.kind == "summed"
+        sums = self.recipe.method.channel.sums
+        self.posts = self.recipe.method.channel.posts  #: whether reports go to a shuffler service
         self.seconds = settings.limits.seconds  #: that a round may take to compute
-        self.pinned = sums and invitation.federation in settings.peers  #: whether the keys of all others are listed
+        self.pinned = sums and self.federation in settings.peers  #: whether the keys of all others are listed
+        self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
-        last = self.expected(self.recipe.rounds.count)
-        assert last is not None
-        guard.accounting(self.recipe.rounds.count * len(self.releases(last)))
+        count = self.recipe.rounds.count * len(self.releases(self._plan(self.recipe.rounds.count)))
+        guard.require(Reason.LIMIT_ACCOUNTING, count, settings.limits.accounting, "releases to account for")
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
         """Who signs for whom in secure sums: the keys that the owner lists, and no others, or all if there is no list.
@@ -103,35 +99,21 @@ class Membership:
             )
         return Ed25519Identity(signing, {n: Ed25519PublicKey.from_public_bytes(key) for n, key in known.items()})
 
-    @property
-    def federation(self) -> str:
-        """Its name."""
-        return self.invitation.federation
-
-    @property
-    def client(self) -> int:
-        """This client's number in it."""
-        return self.invitation.client
-
     # --- what may be asked
 
     def expected(self, round: int) -> Plan | None:
-        """A plan such as the recipe has it in this round, but for the numbers in its arrays; None where it has none."""
+        """The plan of a round as the recipe has it, but for the numbers in its arrays; None if it has no such round."""
         if round == 0:
             return self.method.preparation(self.federation)
-        if not 1 <= round <= self.recipe.rounds.count:
-            return None
+        return self._plan(round) if 1 <= round <= self.recipe.rounds.count else None
+
+    def _plan(self, round: int) -> Plan:
         return self.method.plan(replace(self._start, round=round - 1), self.federation)
 
     @property
     def prepares(self) -> bool:
         """Whether there is something to do before the first round."""
         return self.expected(0) is not None
-
-    @property
-    def rounds(self) -> range:
-        """All rounds of the recipe's schedule, that of the preparation included where there is one."""
-        return range(0 if self.prepares else 1, self.recipe.rounds.count + 1)
 
     @property
     def first_step(self) -> str:
@@ -141,27 +123,21 @@ class Membership:
         return self.members.steps[0] if self.members is not None else "report"
 
     def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
-        """Refuse what the agreed recipe does not ask for in this round and step; what a report on the plan tells."""
-        expected = self.expected(plan.round)
+        """Refuse a plan that the agreed recipe does not ask for in this step. Returns the releases of a report."""
+        expected, name = self.expected(plan.round), f"the plan of round {plan.round}"
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
         self.check_step(step, plan)
-        if _canonical(plan.settings) != _canonical(expected.settings):
-            raise self._not_in_recipe(
-                f"the plan of round {plan.round} has the settings {_canonical(plan.settings)[:200]}, and the recipe "
-                f"{_canonical(expected.settings)[:200]}"
-            )
-        shapes, wanted = ({n: a.shape for n, a in p.arrays.items()} for p in (plan, expected))
-        if shapes != wanted:
-            raise self._not_in_recipe(
-                f"the plan of round {plan.round} has the tensors {_listed(shapes)}, and the recipe {_listed(wanted)}"
-            )
+        given, wanted = _canonical(plan.settings), _canonical(expected.settings)
+        if given != wanted:
+            raise self._not_in_recipe(f"{name} has the settings {given[:200]}, and the recipe {wanted[:200]}")
+        given, wanted = (_canonical({n: a.shape for n, a in p.arrays.items()}) for p in (plan, expected))
+        if given != wanted:
+            raise self._not_in_recipe(f"{name} has the tensors {given[:200]}, and the recipe {wanted[:200]}")
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
-            raise self._not_in_recipe(f"the plan of round {plan.round} holds numbers that are not finite")
-        try:
+            raise self._not_in_recipe(f"{name} holds numbers that are not finite")
+        with refusing(Reason.NOT_IN_RECIPE, f"{self.federation}: {name}"):
             return self.releases(plan)
-        except SordinoError as error:
-            raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
 
     def check_step(self, step: str, plan: Plan) -> None:
         """Refuse a step that is not the one in which this plan's report travels."""
@@ -177,17 +153,16 @@ class Membership:
 
     def releases(self, plan: Plan) -> tuple[Release, ...]:
         """What a report on this plan tells of this client, under the owner's name for the data."""
-        own = self._releases(plan)[self.method.class_of(self.client)]
+        own = self._releases(plan)[self.group]
         if isinstance(self.method, SiloDp) and not self.method.computes_records_apart(self._bench):
             own = tuple(_unproven(release) for release in own)
         return tuple(replace(release, dataset=self._dataset) for release in own)
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """Everything that the recipe asks of this client, round by round."""
-        for round in self.rounds:
-            plan = self.expected(round)
-            assert plan is not None
-            yield round, self.releases(plan)
+        for round in range(self.recipe.rounds.count + 1):
+            if (plan := self.expected(round)) is not None:
+                yield round, self.releases(plan)
 
     @cached_property
     def silent(self) -> bool:
@@ -205,14 +180,9 @@ class Membership:
 
     # --- what goes through a shuffler
 
-    @property
-    def posts(self) -> bool:
-        """Whether reports go to a shuffler service."""
-        return bool(self.recipe.method.channel.kind == "shuffler")
-
-    def posting(self, settings: Settings, folder: Path) -> ShufflerSender:
+    def sender(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""
-        channel: Any = self.recipe.method.channel
+        channel = self.recipe.method.channel
         own = settings.shuffler.get(self.federation)
         if own is None or own.url.rstrip("/") != channel.url.rstrip("/"):
             raise Refused(
@@ -220,25 +190,14 @@ class Membership:
                 f"{self.federation} has reports sent to a shuffler at {channel.url}, and you have not allowed that: "
                 f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
             )
-        try:
+        with refusing(Reason.UNAVAILABLE, f"the shuffler of {self.federation}"):
             return ShufflerSender(channel, own, folder, settings.limits)
-        except (InvalidInput, ValueError) as error:
-            raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
-
-    def post(self, posting: ShufflerSender, told: Announcement, body: bytes) -> None:
-        """Send a report to the shuffler, under this client's class of equal epsilon."""
-        posting.send(told, body, self.method.class_of(self.client))
-
-    @property
-    def values(self) -> int:
-        """How many values a report has."""
-        return self._upload.values
 
     # --- what it does
 
     @cached_property
-    def preparing(self) -> str:
-        """Names what this client would make before the first round: equal where it would make the same."""
+    def preparation_name(self) -> str:
+        """A name for what this client prepares before the first round; equal preparations have equal names."""
         method = self.recipe.to_dict()["method"]
         strengths = self.recipe.epsilons()
         given = {
@@ -264,11 +223,11 @@ class Membership:
         return reported.bodies[0], reported.states[0]
 
     def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> bytes | None:
-        """The report of "no change", for a client whose training broke; None where silence is all that hides that.
+        """The report of "no change", for a client whose training failed; None if nothing would randomise it.
 
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
-        mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
+        mechanism = self.method.first_upload.mechanisms[int(self.method.first_upload.class_of[self.client])]
         if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
@@ -312,10 +271,8 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
-    try:
+    with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)
-    except InvalidInput as error:
-        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: {error}") from None
     if getattr(recipe.method, "announced_size", 1) == 0:
         raise Refused(
             Reason.NOT_IN_RECIPE,
@@ -326,7 +283,7 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
 
 
 def _unproven(release: Release) -> Release:
-    """The same of records that are computed together."""
+    """The same release without a proof, for gradients that are computed several records at a time."""
     why = (
         "records' gradients are computed several at a time, where one may change the last bits of another: the proof "
         "needs them one at a time on a processor (execution=LOOP), or a linear model"
@@ -335,13 +292,8 @@ def _unproven(release: Release) -> Release:
     return replace(release, guarantees=lost)
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
-
-
-def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
-    few = [f"{name[:40]} {list(shape)}" for name, shape in list(shapes.items())[:8]]
-    return ", ".join(few + ["..."] * (len(shapes) > 8)) or "none"
 
 
 def ids(releases: Sequence[Release]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class OwnRecords:
 
     @cached_property
     def digest(self) -> str:
-        """Of all records: what was made of some of them is not used for others."""
+        """SHA-256 of all records: a preparation belongs to these records alone."""
         found = hashlib.sha256()
         for part in (self.examples.x, self.examples.y):
             found.update(f"{part.dtype} {part.shape} ".encode())
@@ -78,7 +78,7 @@ class OwnRecords:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: its constants do not fit: {error}") from None
 
     def normalised(self, invitation: Invitation) -> ClientData | None:
-        """The records by the federation's public constants; None where there are none."""
+        """The records, normalised by the federation's public constants; None if there are no records."""
         if not len(self):
             return None
         constants = Normalisation(invitation.mean, invitation.std)
@@ -90,7 +90,7 @@ _NEEDS = {"npz": ("classes",), "table": ("classes", "label"), "images": ("classe
 
 
 def _check(data: OwnData) -> None:
-    """Refuse a source that is none, or that the settings do not describe."""
+    """Refuse an unknown source, and one that the settings do not describe."""
     origin = origin_of(data.source)
     if origin is None:
         raise InvalidInput(

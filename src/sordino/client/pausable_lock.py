@@ -1,48 +1,42 @@
-"""Whose turn it is: one request at a time, save that a computation lets others go ahead."""
+"""One request at a time, save that a computation lets others go ahead."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 
 class PausableLock:
     """A lock that its holder may take again, and may give up for a while however often it was taken."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder: int | None = None
+        self._lock = threading.RLock()
         self._times = 0
 
     def __enter__(self) -> None:
-        if self._holder != threading.get_ident():
-            self._lock.acquire()
-            self._holder = threading.get_ident()
+        self._lock.acquire()
         self._times += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._times -= 1
-        if not self._times:
-            self._holder = None
-            self._lock.release()
+        self._lock.release()
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let others have it meanwhile."""
-        times, self._times, self._holder = self._times, 0, None
-        self._lock.release()
+        """Let others take the lock meanwhile."""
+        times, self._times = self._times, 0
+        for _ in range(times):
+            self._lock.release()
         try:
             yield
         finally:
-            self._lock.acquire()
-            self._times, self._holder = times, threading.get_ident()
+            for _ in range(times):
+                self._lock.acquire()
+            self._times = times
 
     def wait(self, patience: float) -> None:
-        """Until nobody has it, or so many seconds have passed."""
+        """Wait until nobody holds the lock, or so many seconds have passed."""
         if self._lock.acquire(timeout=patience):
             self._lock.release()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from sordino.errors import SordinoError
@@ -43,4 +45,15 @@ class Refused(SordinoError):
         self.reason = reason
 
 
-__all__ = ["Reason", "Refused"]
+@contextmanager
+def refusing(reason: Reason, about: str = "") -> Iterator[None]:
+    """Raise whatever is wrong inside as a refusal for this reason; `about` says what it is about."""
+    try:
+        yield
+    except Refused:
+        raise
+    except (SordinoError, ValueError) as error:
+        raise Refused(reason, f"{about}: {error}" if about else str(error)) from None
+
+
+__all__ = ["Reason", "Refused", "refusing"]

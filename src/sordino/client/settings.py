@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self
 
-from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BeforeValidator, Field, ValidationError
+from annotated_types import Ge, Le
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from sordino.errors import InvalidInput
-from sordino.parts.tables import Count, TomlTable
+from sordino.parts.tables import Count, NonNegative, Positive, Says, Share, Texts, TomlTable, refusal
 from sordino.parts.toml import inline
 from sordino.parts.toml import key as toml_key
 from sordino.privacy.guarantee import SERVER, Budget, summed
@@ -21,28 +22,38 @@ from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
 from sordino.recipe.problems import translated
-from sordino.shuffler.keys import write_secret
 from sordino.shuffler.remote import Remote
 from sordino.storage.files import write_whole
 
 LONGEST_TOKEN = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of clients, data sets and federations
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=f"^{NAME.pattern}$"),
+    Says("letters, digits, dots, - and _, at most 100, beginning with a letter or digit"),
+]
+PublicKey = Annotated[
+    str,
+    StringConstraints(pattern="^[0-9a-f]{64}$"),
+    Says("64 hexadecimal digits, as `sordino keys` and `sordino client show` print them"),
+]
 
 
 class OwnData(Data):
     """Which records this client holds: a source as in recipes, and which of its training examples."""
 
-    name: str = Field(default="records", description="what the ledger calls this data; it keeps its name when it grows")
+    name: Name = Field(
+        default="records", description="what the ledger calls this data; it keeps its name when it grows"
+    )
     rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
 
 class OwnBudget(TomlTable):
     """What the ledger enforces, against the server and whoever sees less than it."""
 
-    limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent")
-    delta: Annotated[float, Ge(0), Lt(1)] = Field(default=0.0, description="the delta at which epsilon is counted")
+    limit: Positive = Field(description="the largest epsilon that may ever be spent")
+    delta: Share = Field(default=0.0, description="the delta at which epsilon is counted")
     adjacency: str = Field(default="client", description="what is hidden")
     basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
 
@@ -50,9 +61,9 @@ class OwnBudget(TomlTable):
 class OwnSummedBudget(TomlTable):
     """A second limit, against whoever sees only sums; charged where the keys of all others are listed under peers."""
 
-    limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent in secure sums")
+    limit: Positive = Field(description="the largest epsilon that may ever be spent in secure sums")
     honest: Count = Field(description="how many honest clients you count on in a sum, yourself included")
-    delta: Annotated[float, Ge(0), Lt(1)] = Field(default=0.0, description="the delta at which epsilon is counted")
+    delta: Share = Field(default=0.0, description="the delta at which epsilon is counted")
     adjacency: str = Field(default="client", description="what is hidden")
 
 
@@ -76,13 +87,11 @@ class OwnLimits(TomlTable):
     parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
     layers: Count = Field(default=500, description="layers with parameters that a model may have")
     rounds: Count = Field(default=1000, description="rounds of a schedule")
-    seconds: Annotated[float, Gt(0)] = Field(
+    seconds: Positive = Field(
         default=900.0, description="of computing in a round: estimated before it begins, and ended by a clock"
     )
     memory: Count = Field(default=2000, description="megabytes that a round may take, as estimated")
-    delay: Annotated[float, Ge(0)] = Field(
-        default=3600.0, description="seconds over which a shuffler may have a report spread"
-    )
+    delay: NonNegative = Field(default=3600.0, description="seconds over which a shuffler may have a report spread")
     strengths: Count = Field(default=1000, description="different epsilons among the clients of a federation")
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
@@ -119,10 +128,10 @@ class Settings(TomlTable):
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
     limits: OwnLimits = Field(default=OwnLimits(), description="what one federation may take of this machine")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
-    coordinators: dict[str, str] = Field(
+    coordinators: dict[str, PublicKey] = Field(
         default={}, description="keys that sign plans, by federation: an invitation that names another is refused"
     )
-    peers: dict[str, dict[str, str]] = Field(
+    peers: dict[str, dict[str, PublicKey]] = Field(
         default={}, description="keys that sign for the other clients in secure sums, by federation and number"
     )
 
@@ -140,46 +149,35 @@ class Settings(TomlTable):
         return cls.of(tables, str(path))
 
     @classmethod
-    def of(cls, tables: dict[str, Any], where: str = "the settings") -> Settings:
+    def of(cls, tables: Mapping[str, object], where: str = "the settings") -> Settings:
         """The settings that these tables hold."""
         try:
-            found = cls(**_as_floats(tables))
-            adjacency_named(found.budget.adjacency)
-            if found.summed_budget is not None:
-                adjacency_named(found.summed_budget.adjacency)
+            return cls.model_validate(tables)
         except ValidationError as error:
             raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls, tables)))}") from None
-        if not NAME.fullmatch(found.data.name):
-            raise InvalidInput(
-                f"{where}: data.name = {found.data.name!r}: letters, digits, dots, - and _, at most 100, beginning "
-                "with a letter or digit"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.ledger_budget(), self.ledger_summed_budget()
+        except InvalidInput as error:
+            raise refusal(str(error)) from None
+        if self.budget.basis == "claimed" and not self.consents.claimed:
+            raise refusal(
+                'budget.basis = "claimed" counts claimed epsilons, which nothing proves, and you have not agreed to '
+                "that: set consents.claimed = true (--claimed) as well, or count proven ones"
             )
-        if found.budget.basis == "claimed" and not found.consents.claimed:
-            raise InvalidInput(
-                f'{where}: budget.basis = "claimed" counts claimed epsilons, which nothing proves, and you have not '
-                "agreed to that: set consents.claimed = true (--claimed) as well, or count proven ones"
-            )
-        for federation, key in found.coordinators.items():
-            if not re.fullmatch(r"[0-9a-f]{64}", key):
-                raise InvalidInput(
-                    f"{where}: coordinators.{federation} = {key!r}: a coordinator's key as `sordino keys` prints it "
-                    "(64 hexadecimal digits)"
-                )
-        for federation, keys in found.peers.items():
-            for number, key in keys.items():
-                if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number) or not re.fullmatch(r"[0-9a-f]{64}", key):
-                    raise InvalidInput(
-                        f"{where}: peers.{federation}: {number} = {key!r}: a client's number in the federation, and "
-                        'its key as "sordino client show" prints it (64 hexadecimal digits)'
-                    )
+        for federation, keys in self.peers.items():
+            if strange := [number for number in keys if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number)]:
+                raise refusal(f"peers.{federation}: {strange[0]!r} is no client's number in the federation")
             for key, count in Counter(keys.values()).items():
                 if count > 1:
                     numbers = ", ".join(number for number, own in keys.items() if own == key)
-                    raise InvalidInput(
-                        f"{where}: peers.{federation}: {numbers} have one key, {key}: whoever holds it would stand for "
-                        "several honest clients. Ask each owner for the key of their own"
+                    raise refusal(
+                        f"peers.{federation}: {numbers} have one key, {key}: whoever holds it would stand for several "
+                        "honest clients. Ask each owner for the key of their own"
                     )
-        return found
+        return self
 
     def ledger_budget(self) -> Budget:
         """The budget as a ledger enforces it. The server is the adversary: a client cannot vouch for anybody else."""
@@ -212,36 +210,35 @@ class Settings(TomlTable):
         """The file, with a line on what each part is for."""
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
-            part: TomlTable = getattr(self, name)
-            if not isinstance(part, TomlTable):
-                continue
-            lines = [f"[{name}]"]
-            for key, inner in type(part).model_fields.items():
-                value = getattr(part, key)
-                if value is None or (name == "data" and value == inner.default):
-                    continue
-                lines.append(f"{key} = {inline(value)}  # {inner.description}" if name != "data" else _line(key, value))
-            blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
-        blocks += [shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+            if isinstance(part := getattr(self, name), TomlTable):
+                blocks.append(f"# {field.description}\n" + _block(f"[{name}]", part, brief=name == "data"))
+        blocks += [_shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+        keys = {f"[peers.{toml_key(federation)}]": own for federation, own in self.peers.items()}
         if self.coordinators:
-            lines = [f'{toml_key(federation)} = "{key}"' for federation, key in self.coordinators.items()]
-            blocks.append("\n".join(["[coordinators]  # keys that sign plans, by federation", *lines]) + "\n")
-        for federation, keys in self.peers.items():
-            lines = [f'{number} = "{key}"' for number, key in keys.items()]
-            blocks.append("\n".join([f"[peers.{toml_key(federation)}]", *lines]) + "\n")
+            keys = {"[coordinators]  # keys that sign plans, by federation": self.coordinators, **keys}
+        for head, own in keys.items():
+            blocks.append("\n".join([head, *(f'{toml_key(name)} = "{key}"' for name, key in own.items())]) + "\n")
         return "\n".join(blocks)
 
 
-def shuffler_block(federation: str, own: OwnShuffler) -> str:
-    """The lines that allow a shuffler; added to the end of a file they change nothing before them."""
-    lines = [f"[shuffler.{toml_key(federation)}]  # where sealed reports of this federation may go"]
-    for key, inner in type(own).model_fields.items():
-        if (value := getattr(own, key)) is not None:
-            lines.append(f"{key} = {inline(value)}  # {inner.description}")
+def _block(head: str, table: TomlTable, *, brief: bool = False) -> str:
+    """The lines of a table; `brief` leaves out defaults and what keys are for."""
+    lines = [head]
+    for key, field in type(table).model_fields.items():
+        value = getattr(table, key)
+        if value is not None and not (brief and value == field.default):
+            lines.append(f"{key} = {inline(value)}" + ("" if brief else f"  # {field.description}"))
     return "\n".join(lines) + "\n"
 
 
-def allow_shuffler(folder: Path, federation: str, url: str, token: str, **more: Any) -> Path:
+def _shuffler_block(federation: str, own: OwnShuffler) -> str:
+    """The lines that allow a shuffler; added to the end of a file they change nothing before them."""
+    return _block(f"[shuffler.{toml_key(federation)}]  # where sealed reports of this federation may go", own)
+
+
+def allow_shuffler(
+    folder: Path, federation: str, url: str, token: str, *, trusted: str | None = None, latency: float | None = None
+) -> Path:
     """Allow a shuffler in a client's folder: what was in client.toml stays as it is. Where the token lies now."""
     path = folder / "client.toml"
     settings = Settings.read(path)
@@ -255,34 +252,11 @@ def allow_shuffler(folder: Path, federation: str, url: str, token: str, **more: 
         raise InvalidInput("the file should hold one token and nothing else, as `sordino shuffler register` prints it")
     Remote(url, token)  # refuses an address that is none
     name = f"shuffler-{federation}.token"
-    own = OwnShuffler(url=url, token=name, **more)
-    write_secret(folder / name, token.encode() + b"\n")
+    own = OwnShuffler(url=url, token=name, trusted=trusted, latency=latency)
+    write_whole(folder / name, token.encode() + b"\n", 0o600)
     before = path.read_text(encoding="utf-8").rstrip("\n")
-    write_whole(path, f"{before}\n\n{shuffler_block(federation, own)}".encode())
+    write_whole(path, f"{before}\n\n{_shuffler_block(federation, own)}".encode())
     return folder / name
-
-
-def _line(key: str, value: Any) -> str:
-    return f"{key} = {inline(value)}"
-
-
-def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
-    """A budget of 4 is one of 4.0, and so are a latency and limits in seconds."""
-    found = dict(tables)
-    if isinstance(budget := tables.get("budget"), dict):
-        found["budget"] = _floats_in(budget)
-    if isinstance(second := tables.get("summed_budget"), dict):
-        found["summed_budget"] = {**second, **_floats_in({k: v for k, v in second.items() if k != "honest"})}
-    if isinstance(limits := tables.get("limits"), dict):
-        found["limits"] = {**limits, **_floats_in({k: v for k, v in limits.items() if k in ("seconds", "delay")})}
-    if isinstance(shufflers := tables.get("shuffler"), dict):
-        found["shuffler"] = {name: _floats_in(own) if isinstance(own, dict) else own for name, own in shufflers.items()}
-    return found
-
-
-def _floats_in(table: dict[str, Any]) -> dict[str, Any]:
-    whole = {k: float(v) for k, v in table.items() if isinstance(v, int) and not isinstance(v, bool)}
-    return {**table, **whole}
 
 
 __all__ = [

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-from sordino.client.refusal import Reason, Refused
+from sordino.channels.spec import ChannelSpec
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.shuffler.envelopes import seal, spread
@@ -33,7 +35,7 @@ class ShufflerSender:
     """Seals and sends the reports of one federation."""
 
     def __init__(
-        self, channel: Any, own: OwnShuffler, folder: Path, limits: OwnLimits, patience: float = PATIENCE
+        self, channel: ChannelSpec, own: OwnShuffler, folder: Path, limits: OwnLimits, patience: float = PATIENCE
     ) -> None:
         """`channel` is the agreed recipe's `method.channel`."""
         self._seconds, self._longest = float(channel.seconds), limits.delay
@@ -52,41 +54,37 @@ class ShufflerSender:
 
     def announced(self, plan: Plan, values: int) -> Announcement:
         """What the shuffler says of this plan's round; refused where it is not what was agreed to."""
-        told = self._patiently(lambda: self._remote.announced(plan.round))
+        found = self._patiently(lambda: self._remote.announced(plan.round))
         self._patiently(self.propose)
-        try:
-            told.check(plan, self._crowd, self._key)
-        except InvalidInput as error:
-            raise Refused(Reason.NOT_IN_RECIPE, str(error)) from None
-        if (told.terms.values, told.terms.group) != (values, self._group):
-            raise Refused(
-                Reason.NOT_IN_RECIPE,
-                f"the shuffler's round is of {told.terms.values} values, {told.terms.group} in an envelope, and the "
-                f"recipe has {values}, {self._group} in an envelope: nothing was sealed",
-            )
-        lasts = min(told.terms.seconds, self._seconds)
-        if not 0 <= told.latency < lasts:
-            raise Refused(
-                Reason.NOT_IN_RECIPE,
-                f"reports would be spread over T = {told.latency:g} seconds, and the round lasts {lasts:g}: nothing "
-                "was sealed",
-            )
-        if told.latency > self._longest:
+        terms, latency, lasts = found.terms, found.latency, min(found.terms.seconds, self._seconds)
+        with refusing(Reason.NOT_IN_RECIPE, plan.federation):
+            found.check(plan, self._crowd, self._key)
+            if (terms.values, terms.group) != (values, self._group):
+                raise InvalidInput(
+                    f"the shuffler's round is of {terms.values} values, {terms.group} in an envelope, and the recipe "
+                    f"has {values}, {self._group} in an envelope: nothing was sealed"
+                )
+            if not 0 <= latency < lasts:
+                raise InvalidInput(
+                    f"reports would be spread over T = {latency:g} seconds, and the round lasts {lasts:g}: nothing was "
+                    "sealed"
+                )
+        if latency > self._longest:
             raise Refused(
                 Reason.LIMIT_DELAY,
-                f"reports would be spread over T = {told.latency:g} seconds, and limits.delay in client.toml is "
+                f"reports would be spread over T = {latency:g} seconds, and limits.delay in client.toml is "
                 f"{self._longest:g}: nothing was sealed",
             )
-        return told
+        return found
 
-    def send(self, told: Announcement, report: bytes, group: int) -> None:
+    def send(self, found: Announcement, report: bytes, group: int) -> None:
         """Seal a report and send it, each value after its own delay where a T was agreed; durable there on return."""
-        bodies = seal(report, told.terms, group, told.key)
-        leaving = spread(bodies, told.latency) if told.latency else [(0.0, body) for body in bodies]
+        bodies = seal(report, found.terms, group, found.key)
+        leaving = spread(bodies, found.latency) if found.latency else [(0.0, body) for body in bodies]
         began = time.monotonic()
         for after, body in leaving:
             time.sleep(max(0.0, began + after - time.monotonic()))
-            self._patiently(lambda sent=body: self._remote.send(told.terms.round, sent))  # type: ignore[misc]
+            self._patiently(partial(self._remote.send, found.terms.round, body))
 
     def _patiently(self, ask: Callable[[], Found]) -> Found:
         """Try again while the shuffler is away or busy; a refusal is final."""

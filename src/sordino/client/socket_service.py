@@ -41,42 +41,33 @@ class Connections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._waiting: dict[socket.socket, float] = {}
-        self._working: set[socket.socket] = set()
+        self._since: dict[socket.socket, float | None] = {}  # None of those that are being answered
 
     def admit(self, connection: socket.socket) -> bool:
         """Take in a new one; False where all others are being answered."""
         with self._lock:
-            if len(self._waiting) + len(self._working) >= self._most:
-                if not self._waiting:
+            if len(self._since) >= self._most:
+                waiting = [(since, number) for number, since in enumerate(self._since.values()) if since is not None]
+                if not waiting:
                     return False
-                longest = min(self._waiting, key=self._waiting.__getitem__)
-                del self._waiting[longest]
+                longest = list(self._since)[min(waiting)[1]]
+                del self._since[longest]
                 with suppress(OSError):
                     longest.shutdown(socket.SHUT_RDWR)  # whoever attends it sees its end
-            self._waiting[connection] = time.monotonic()
+            self._since[connection] = time.monotonic()
             return True
 
-    def wait(self, connection: socket.socket) -> None:
-        """From now on the service waits for it; `requests.Closed` where it had to make place."""
+    def note(self, connection: socket.socket, *, answering: bool) -> None:
+        """From now on it is answered, or the service waits for it; `requests.Closed` where it had to make place."""
         with self._lock:
-            if connection not in self._waiting and connection not in self._working:
+            if connection not in self._since:
                 raise requests.Closed("closed to make place for another connection")
-            self._working.discard(connection)
-            self._waiting[connection] = time.monotonic()
-
-    def work(self, connection: socket.socket) -> None:
-        """It has asked, and is being answered."""
-        with self._lock:
-            if self._waiting.pop(connection, None) is None:
-                raise requests.Closed("closed to make place for another connection")
-            self._working.add(connection)
+            self._since[connection] = None if answering else time.monotonic()
 
     def remove(self, connection: socket.socket) -> None:
         """It is gone."""
         with self._lock:
-            self._waiting.pop(connection, None)
-            self._working.discard(connection)
+            self._since.pop(connection, None)
 
 
 class Listener(ABC):
@@ -138,17 +129,17 @@ class Listener(ABC):
             with closing(connection), suppress(requests.Closed, OSError):
                 while True:
                     connection.settimeout(IDLE)
-                    self._connections.wait(connection)
+                    self._connections.note(connection, answering=False)
                     if not connection.recv(1, socket.MSG_PEEK):
                         return
                     connection.settimeout(PATIENCE)
-                    self._connections.wait(connection)
+                    self._connections.note(connection, answering=False)
                     try:
                         request = Request.decode(requests.receive(connection, self._largest))
                     except InvalidInput as error:
                         requests.send(connection, Response(False, reason=str(error)).encode())
                         return
-                    self._connections.work(connection)
+                    self._connections.note(connection, answering=True)
                     with self._turn:
                         if self._stopped:
                             return
@@ -178,7 +169,7 @@ class Service(Listener):
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
         client = self._client
         try:
-            return handled(client, request, self._join)
+            return respond(client, request, self._join)
         except Refused as error:
             return Response(False, reason=error.reason.value)
         except Exception as error:  # a request must not end the service
@@ -266,7 +257,7 @@ class SocketUnavailable(SordinoError):
     """No socket could be made."""
 
 
-def handled(client: Client, request: Request, join: Callable[[bytes], object]) -> Response:
+def respond(client: Client, request: Request, join: Callable[[bytes], object]) -> Response:
     """What a client does with a request; `join` decides on invitations. `Refused` is for the caller to put in words."""
     match request.what:
         case What.HELLO:
@@ -278,8 +269,7 @@ def handled(client: Client, request: Request, join: Callable[[bytes], object]) -
             client.receive_receipt(request.step, request.payload)
             return Response(True)
         case What.STEP:
-            reply = client.reply(request.step, request.payload)
-            return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+            return client.reply(request.step, request.payload)
 
 
-__all__ = ["Listener", "Service", "SocketUnavailable", "handled"]
+__all__ = ["Listener", "Service", "SocketUnavailable", "respond"]

@@ -16,8 +16,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, write_whole
+from sordino.storage.files import make_folder, reading, write_whole
 from sordino.wire.codec import canonical, join, split
 from sordino.wire.messages import Plan
 
@@ -53,19 +52,15 @@ class SumFolder:
         path = self.folder / "state"
         if not path.is_file():
             return None
-        try:
+        with reading(path, "restore it, or remove it and miss this round"):
             (text,), answer = split(path.read_bytes(), 1, "a sum's state")
             return SumProgress(**json.loads(text), answer=bytes(answer))
-        except (OSError, ValueError, TypeError, InvalidInput) as error:
-            raise InvalidInput(f"{path} is damaged ({error}): restore it, or remove it and miss this round") from None
 
     def plan(self, standing: SumProgress) -> Plan:
         """The plan of the round."""
         path = self._plan(standing.plan)
-        try:
+        with reading(path, "the sum cannot go on"):
             return Plan.decode(path.read_bytes())
-        except (OSError, InvalidInput) as error:
-            raise InvalidInput(f"{path} is missing or damaged ({error}): the sum cannot go on") from None
 
     def begin(self, plan: Plan) -> None:
         """Keep the plan of a sum to come."""

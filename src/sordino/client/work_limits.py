@@ -7,21 +7,22 @@ number of records is a stand-in, and what takes longer than estimated is for the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sordino.client.invitation import Invitation
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
 from sordino.learning import models
+from sordino.learning.training_tables import Training
 from sordino.mechanisms import FixedPoint
 from sordino.methods import extractors, randomised_records
+from sordino.parts.tables import Spec
 from sordino.recipe import Recipe
 
 RECORDS = 10_000  #: the stand-in for the number of records, where a recipe announces none
@@ -55,13 +56,13 @@ class NetworkCost:
 
     @classmethod
     def of(cls, module: nn.Module, shape: Sequence[int]) -> NetworkCost:
-        """Looked up on PyTorch's meta device, where nothing is computed and no memory is taken.
+        """What one record costs, looked up on PyTorch's meta device, where nothing is computed and no memory is taken.
 
         No graph for gradients is made: that of a deep network is too deep for the stack when it is taken down.
         """
         numbers = [math.prod(shape)]
         hooks = [
-            part.register_forward_hook(lambda _module, _given, out: numbers.append(_size(out)))
+            part.register_forward_hook(lambda _module, _given, output: numbers.append(_size(output)))
             for part in module.modules()
         ]
         try:
@@ -91,7 +92,7 @@ def _layers(module: nn.Module) -> int:
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
 
 
-def _numbers_in(options: Any) -> Iterator[float]:
+def _numbers_in(options: object) -> Iterator[float]:
     """All numbers in a model's options, however deep."""
     if isinstance(options, bool | int | float):
         yield abs(options)
@@ -103,7 +104,7 @@ def _numbers_in(options: Any) -> Iterator[float]:
             yield from _numbers_in(value)
 
 
-def _size(output: Any) -> int:
+def _size(output: object) -> int:
     return output.numel() if isinstance(output, torch.Tensor) else 0
 
 
@@ -116,7 +117,7 @@ class TrainingWork:
     batch: float
 
     @classmethod
-    def plain(cls, training: Any, records: int) -> TrainingWork:
+    def plain(cls, training: Training, records: int) -> TrainingWork:
         """Of local training as a recipe describes it."""
         batch = training.batch_size or records
         if training.steps is not None:
@@ -125,7 +126,7 @@ class TrainingWork:
         return cls(math.ceil(seen / batch), seen, batch)
 
     @classmethod
-    def private(cls, method: Any, records: int) -> TrainingWork:
+    def private(cls, method: Spec, records: int) -> TrainingWork:
         """Of DP-SGD, whose gradients are taken record by record."""
         return cls(method.steps, method.steps * method.sampling_rate * records, 1)
 
@@ -149,8 +150,7 @@ class Guard:
     def check(self, recipe: Recipe, invitation: Invitation) -> None:
         """Rounds first, then the networks one after the other: a later one may be as large as the one before says."""
         self.require(Reason.LIMIT_ROUNDS, recipe.rounds.count, self.limits.rounds, "rounds")
-        method: Any = recipe.method
-        records = public_size(recipe)
+        method, records = recipe.method, public_size(recipe)
         shape, classes = invitation.shape, len(invitation.classes)
         self.require(Reason.LIMIT_MEMORY, _CLIENT * recipe.number_of_clients / 1e6, self.limits.memory, "megabytes")
         strengths = len(set(recipe.epsilons() or ()))
@@ -165,10 +165,8 @@ class Guard:
                 else TrainingWork.plain(training, records)
             )
             self._network(extractor.model, shape, classes, extractor.options, once)
-        try:
-            seen = recipe.method.record_shape(recipe, shape, classes)
-        except SordinoError as error:
-            raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
+            seen = method.record_shape(recipe, shape, classes)
         if extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
@@ -177,14 +175,14 @@ class Guard:
 
     def _sum(self, recipe: Recipe, values: int) -> None:
         """A secure sum takes all clients asked times those who must stay, and times the values."""
-        channel: Any = recipe.method.channel
+        channel = recipe.method.channel
         if not hasattr(channel, "least"):
             return
         asked = recipe.method.selection.asked(recipe.number_of_clients)
         seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
 
-    def _preparation(self, method: Any, seen: int, classes: int, records: int) -> None:
+    def _preparation(self, method: Spec, seen: int, classes: int, records: int) -> None:
         """Records that are randomised once: features of all of them, what is kept of each, some at a time between."""
         if method.mechanism.joint:
             values, features, kept = classes * seen, seen, 4 * classes * seen
@@ -198,7 +196,9 @@ class Guard:
         seconds = _RANDOMISED * records * values
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for randomising records")
 
-    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: TrainingWork) -> int:
+    def _network(
+        self, name: str, shape: Sequence[int], classes: int, options: Mapping[str, object], work: TrainingWork
+    ) -> int:
         """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
@@ -214,8 +214,9 @@ class Guard:
             if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
                 self._options(name, options)
                 return 0
-            if isinstance(error, SordinoError):
-                raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+            with refusing(Reason.NOT_IN_RECIPE, self.federation):
+                if isinstance(error, SordinoError):
+                    raise
             raise Refused(
                 Reason.LIMIT_PARAMETERS, f"{self.federation}: {name} is too large for its size to be told"
             ) from None
@@ -223,7 +224,7 @@ class Guard:
         self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
         return network.parameters
 
-    def _options(self, name: str, options: Any) -> None:
+    def _options(self, name: str, options: Mapping[str, object]) -> None:
         """Refuse a number that, as the width of two layers, would make more parameters than the limit."""
         largest, most = max(_numbers_in(options), default=0), math.isqrt(self.limits.parameters)
         if not largest <= most:
@@ -237,10 +238,6 @@ class Guard:
         """Layers and parameters of what was built, be it without memory or with."""
         self.require(Reason.LIMIT_LAYERS, _layers(network), self.limits.layers, "layers")
         self.require(Reason.LIMIT_PARAMETERS, _parameters(network), self.limits.parameters, "parameters")
-
-    def accounting(self, releases: int) -> None:
-        """What has to be accounted for before an owner can be shown what a federation would learn."""
-        self.require(Reason.LIMIT_ACCOUNTING, releases, self.limits.accounting, "releases to account for")
 
     def require(self, reason: Reason, given: float, most: float, unit: str) -> None:
         """Refuse more than the limit."""

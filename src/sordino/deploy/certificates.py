@@ -40,6 +40,7 @@ class CertificatePair:
 class CertificateFacts:
     """What a certificate says."""
 
+    der: bytes  #: the certificate itself
     begins: datetime
     ends: datetime
     names: tuple[str, ...]  #: hosts that it is for
@@ -55,12 +56,13 @@ class CertificateFacts:
             names = ()
         except ValueError as error:
             raise InvalidInput(f"this is no certificate in PEM ({error}): make it anew, or copy it again") from None
-        return cls(certificate.not_valid_before_utc, certificate.not_valid_after_utc, names)
+        der = certificate.public_bytes(serialization.Encoding.DER)
+        return cls(der, certificate.not_valid_before_utc, certificate.not_valid_after_utc, names)
 
     def covers(self, host: str) -> bool:
         """Whether it is for this host; certificates made here have no wildcards, others may."""
-        wanted = _address(host) or host.lower()
-        return any(_matches(name.lower(), wanted) for name in self.names)
+        wanted, names = _address(host) or host.lower(), [name.lower() for name in self.names]
+        return wanted in names or f"*.{wanted.partition('.')[2]}" in names
 
 
 def checked_host(host: str) -> str:
@@ -83,7 +85,12 @@ def authority(*, now: datetime | None = None) -> CertificatePair:
     """A new authority, which vouches for servers and for no further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     begins = (now or datetime.now(UTC)) - EARLIER
-    return CertificatePair(_pem(_authority(key, begins, begins + timedelta(days=LONGEST))), _private_pem(key))
+    draft = (
+        _draft("Sordino test authority", key, begins, begins + timedelta(days=LONGEST))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+    )
+    return _signed(draft.issuer_name(_name("Sordino test authority")), key, key)
 
 
 def server(
@@ -99,7 +106,16 @@ def server(
     if ends <= begins + EARLIER:
         raise InvalidInput("the authority's own certificate has expired: begin anew with sordino deploy init")
     key = ec.generate_private_key(ec.SECP256R1())
-    return CertificatePair(_pem(_server(names, key, issuer, issuer_key, begins, ends)), _private_pem(key))
+    draft = (
+        _draft(names[0][:64], key, begins, ends)
+        .issuer_name(issuer.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    return _signed(draft, key, issuer_key)
 
 
 def _loaded(pair: CertificatePair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -122,51 +138,29 @@ def signed_by(certificate: bytes, issuer: bytes) -> bool:
     return True
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Sordino test authority")])
-    usage = _usage(key_cert_sign=True, crl_sign=True)
-    return (
-        _begun(name, name, key.public_key(), begins, ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _server(
-    names: Sequence[str],
-    key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    begins: datetime,
-    ends: datetime,
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    return (
-        _begun(subject, authority.subject, key.public_key(), begins, ends)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
-        .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-
-
-def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
-) -> x509.CertificateBuilder:
+def _draft(subject: str, key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
+        .subject_name(_name(subject))
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begins)
         .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _signed(
+    draft: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey
+) -> CertificatePair:
+    certificate = draft.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    plain = serialization.NoEncryption()
+    return CertificatePair(
+        certificate, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     )
 
 
@@ -188,22 +182,6 @@ def _address(text: str) -> str | None:
         return str(ipaddress.ip_address(text))
     except ValueError:
         return None
-
-
-def _matches(name: str, wanted: str) -> bool:
-    if name.startswith("*."):
-        return "." in wanted and wanted.partition(".")[2] == name[2:]
-    return name == wanted
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 __all__ = ["DAYS", "CertificateFacts", "CertificatePair", "authority", "checked_host", "server", "signed_by"]

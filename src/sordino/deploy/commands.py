@@ -67,12 +67,18 @@ def _client(deployment: Deployment, member: str) -> tuple[Step, ...]:
         f"--auth-supernode-private-key node.key --port {deployment.port_of(member)} "
         f"--node-config \"sordino-socket='$PWD/{SOCKET}'\""
     )
+    allow: tuple[Step, ...] = ()
+    if deployment.shuffler:
+        where = f"{deployment.federation} {quote(deployment.shuffler)}"
+        command = f"sordino client shuffler {CLIENT} {where} --token {TOKEN}"
+        why = f"Whoever runs it gives you {TOKEN} (sordino shuffler register)."
+        allow = (Step("Allow the shuffler, once", command, why=why),)
     return (
         Step(
             "Make the owner's client, once", init,
             why=f"{deployment.asks[number]} Records and budget are the owner's choice.",
         ),
-        *_shuffler(deployment),
+        *allow,
         Step(
             "Read what the federation would learn, and agree", f"sordino client join {CLIENT} {deployment.invitation}",
             why="It asks; --yes agrees without being asked.",
@@ -84,16 +90,6 @@ def _client(deployment: Deployment, member: str) -> tuple[Step, ...]:
         ),
         Step("See whether all is well", "sordino deploy check ."),
     )  # fmt: skip
-
-
-def _shuffler(deployment: Deployment) -> tuple[Step, ...]:
-    """The owner's word that sealed reports may go to a shuffler, where the recipe names one."""
-    if not deployment.shuffler:
-        return ()
-    where = f"{deployment.federation} {quote(deployment.shuffler)}"
-    allow = f"sordino client shuffler {CLIENT} {where} --token {TOKEN}"
-    why = f"Whoever runs it gives you {TOKEN} (sordino shuffler register)."
-    return (Step("Allow the shuffler, once", allow, why=why),)
 
 
 def _listening(host: str) -> str:

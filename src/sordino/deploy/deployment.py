@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from sordino.errors import InvalidInput
 from sordino.parts.toml import inline
@@ -26,7 +28,7 @@ KEY = "coordinator.key"  #: signs plans; of the server alone
 TOKEN, SEALED_TO = "shuffler.token", "shuffler.key"  #: for a shuffler: of each machine, and of the server alone
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Deployment:
     """What is known of a set-up."""
 
@@ -44,6 +46,10 @@ class Deployment:
     shuffler: str  #: its address, where reports go through one
     made: str
     machine: str = ""  #: whose folder this is: server, a client's, or all of them
+
+    def __post_init__(self) -> None:
+        if not len(self.members) == len(self.options) == len(self.asks):
+            raise ValueError("members, options and asks are about the same clients")
 
     @property
     def address(self) -> str:
@@ -89,17 +95,10 @@ class Deployment:
             raise InvalidInput(f"{path} cannot be read ({error}): copy the folder again") from None
         if found.pop("version", None) != VERSION:
             raise InvalidInput(f"{path} is of another version: use the version of Sordino that made it")
-        return _built(path, found)
-
-
-def _built(path: Path, found: dict[str, Any]) -> Deployment:
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    kinds = {"int": int, "str": str, "tuple[str, ...]": tuple}
-    wanted = {each.name: kinds[str(each.type)] for each in fields(Deployment)}
-    whole = set(values) == set(wanted) and all(type(values[name]) is kind for name, kind in wanted.items())
-    if not whole or not len(values["members"]) == len(values["options"]) == len(values["asks"]):
-        raise InvalidInput(f"{path} is damaged: copy the folder again")
-    return Deployment(**values)
+        try:
+            return TypeAdapter(cls).validate_python(found)
+        except ValidationError:
+            raise InvalidInput(f"{path} is damaged: copy the folder again") from None
 
 
 def sha256(text: str) -> str:
@@ -107,16 +106,4 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-__all__ = [
-    "AUTHORITY",
-    "CLIENT",
-    "CONNECTION",
-    "FILE",
-    "KEY",
-    "SEALED_TO",
-    "SERVER",
-    "SOCKET",
-    "TOKEN",
-    "Deployment",
-    "sha256",
-]
+__all__ = ["Deployment", "sha256"]

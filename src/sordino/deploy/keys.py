@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from sordino.errors import InvalidInput
 
@@ -27,7 +28,7 @@ def make() -> NodeKey:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    return NodeKey(private, _line(key.public_key()))
+    return NodeKey(private, line(key.public_key()))
 
 
 def public_of(private: bytes) -> bytes:
@@ -38,7 +39,7 @@ def public_of(private: bytes) -> bytes:
         raise InvalidInput(f"this is no node key in OpenSSH's form, without a password ({error})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidInput("a node key lies on a NIST curve: make one with ssh-keygen -t ecdsa -b 384 -N ''")
-    return _line(key.public_key())
+    return line(key.public_key())
 
 
 def fingerprint(public: bytes) -> str:
@@ -51,8 +52,9 @@ def fingerprint(public: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
 
 
-def _line(key: ec.EllipticCurvePublicKey) -> bytes:
+def line(key: PublicKeyTypes) -> bytes:
+    """A public key in OpenSSH's form, as a file has it."""
     return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
 
 
-__all__ = ["NodeKey", "fingerprint", "make", "public_of"]
+__all__ = ["NodeKey", "fingerprint", "line", "make", "public_of"]

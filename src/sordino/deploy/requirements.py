@@ -19,11 +19,11 @@ from sordino.errors import InvalidInput
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Derived, Release
 from sordino.privacy.ledger import cost, terms
+from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.recipe import EVERYTHING, Recipe
 
 FIRST = 10.0  #: the limit that is tried first
 TRIES = 8  #: limits that are tried
-MEANINGLESS = 20.0  #: above this a proven epsilon is no meaningful protection
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Requirements:
         """One or two sentences."""
         cost = f"epsilon {self.budget.limit:g}" if self.costs else "no epsilon"
         words = f"All rounds together cost {cost} ({terms(self.budget)})."
-        if self.budget.basis == "proven" and self.budget.limit > MEANINGLESS:
-            words += f" A proven epsilon above {MEANINGLESS:g} is no meaningful protection."
+        if self.budget.basis == "proven" and self.budget.limit > NO_MEANINGFUL_PROTECTION:
+            words += f" A proven epsilon above {NO_MEANINGFUL_PROTECTION:g} is no meaningful protection."
         if self.unproven:
             words += f" Without any proof would leave: {', '.join(self.unproven)}."
         return words

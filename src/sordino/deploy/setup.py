@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -20,13 +18,13 @@ from sordino.deploy.certificates import CertificateFacts, CertificatePair, check
 from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
 from sordino.deploy.requirements import Requirements, requirements
 from sordino.errors import InvalidInput
-from sordino.flower.app import write_app
+from sordino.flower.app import RunConfig, write_app
 from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
-from sordino.storage.files import NotWritten, write_whole
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire.signing import SigningKey
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them
@@ -48,15 +46,6 @@ class SetupOptions:
                 raise InvalidInput(f"a port lies in 1 .. 65535, got {port}")
 
 
-@dataclass(frozen=True)
-class NewSetup:
-    """A new set-up, and what every client is asked for."""
-
-    deployment: Deployment
-    requirements: tuple[Requirements, ...]
-    ends: datetime  #: of the server's certificate
-
-
 def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
     """The clients' names: those given, else client-1, client-2, ..."""
     if not given:
@@ -76,14 +65,17 @@ def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def make(
-    folder: Path, recipe: Recipe, place: SetupOptions, *, federation: str = "", members: Sequence[str] = ()
-) -> NewSetup:
-    """Write a whole set-up into an empty folder. Everything that can be wrong is found before anything is written."""
+    folder: Path, recipe: Recipe, options: SetupOptions, *, federation: str = "", members: Sequence[str] = ()
+) -> tuple[Deployment, datetime]:
+    """Write a whole set-up into an empty folder; with it comes when the server's certificate ends.
+
+    Everything that can be wrong is found before anything is written.
+    """
     check_real(recipe)
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
     wired = wire(recipe)
-    if recipe.method.channel.kind != "shuffler":
+    if not recipe.method.channel.posts:
         channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset
     signing = SigningKey.new()
@@ -92,28 +84,53 @@ def make(
     holdings = [OwnRecords(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
     asked = tuple(map(requirements, invitations, holdings))
     deployment = Deployment(
-        name, recipe.name, place.host, place.port, place.node_port, names,
+        name, recipe.name, options.host, options.port, options.node_port, names,
         sha256(recipe.to_toml()), sha256(invitations[0].recipe),
         tuple(map(_options, names, _sources(wired), asked)), tuple(need.to_text() for need in asked),
         signing.author.first.hex(), getattr(recipe.method.channel, "url", ""),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     issuer = certificates.authority()
-    own = certificates.server([place.host], issuer, place.days)
-    _empty(folder)
-    _write_authority(folder / AUTHORITY, issuer)
-    _write_server(folder / SERVER, deployment, recipe, issuer, own)
-    signing.write(folder / SERVER / KEY)
-    for member, invitation in zip(names, invitations, strict=True):
-        public = _write_client(folder / member, deployment, member, invitation.encode(), issuer)
-        write_whole(folder / SERVER / "nodes" / f"{member}.pub", public)
+    own = certificates.server([options.host], issuer, options.days)
     ends = CertificateFacts.read(own.certificate).ends
+    make_folder(folder, 0o700)
+    if any(folder.iterdir()):
+        raise InvalidInput(f"{folder} is not empty: give a new folder")
+    folder.chmod(0o700)
+    _write(folder / AUTHORITY, {"ca.key": issuer.key})
     for machine in deployment.machines:
-        write_whole(folder / machine / "env.sh", commands.environment(deployment, machine).encode())
-        write_whole(folder / machine / "COMMANDS.txt", commands.page(deployment, machine).encode())
-    write_whole(folder / "README.txt", commands.readme(deployment, ends).encode())
-    write_whole(folder / FILE, deployment.to_toml().encode())  # last: now it is whole
-    return NewSetup(deployment, asked, ends)
+        files: dict[str, bytes | str] = {
+            "ca.crt": issuer.certificate,
+            "env.sh": commands.environment(deployment, machine),
+            "COMMANDS.txt": commands.page(deployment, machine),
+            FILE: replace(deployment, machine=machine).to_toml(),
+        }
+        _write(folder / machine, files)
+    server = folder / SERVER
+    _write(server, {"server.key": own.key, "server.crt": own.certificate})
+    signing.write(server / KEY)
+    make_folder(server / "flwr", 0o700)
+    config = RunConfig(
+        name, server / "runs", tuple(names), coordinator_key=server / KEY, shuffler_token=server / TOKEN,
+        shuffler_key=server / SEALED_TO,
+    )  # fmt: skip
+    write_app(server / "app", recipe, config)
+    for member, invitation in zip(names, invitations, strict=True):
+        key = keys.make()
+        files = {"node.key": key.private, "node.pub": key.public, deployment.invitation: invitation.encode()}
+        _write(folder / member, files)
+        _write(server / "nodes", {f"{member}.pub": key.public})
+    _write(folder, {"README.txt": commands.readme(deployment, ends)})
+    _write(folder, {FILE: deployment.to_toml()})  # last: now it is whole
+    return deployment, ends
+
+
+def _write(place: Path, files: Mapping[str, bytes | str]) -> None:
+    """Write files into a folder; a private key is its owner's alone from the first byte on."""
+    make_folder(place, 0o700)
+    for name, data in files.items():
+        raw = data.encode() if isinstance(data, str) else data
+        write_whole(place / name, raw, 0o600 if name.endswith(".key") else 0o666)
 
 
 def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
@@ -127,72 +144,8 @@ def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
             f"the authority's key is not in {folder / AUTHORITY} ({error.strerror}): renew where the set-up was made"
         ) from None
     own = certificates.server([deployment.host], issuer, days)
-    private(place / "server.key", own.key)
-    write_whole(place / "server.crt", own.certificate)
+    _write(place, {"server.key": own.key, "server.crt": own.certificate})
     return CertificateFacts.read(own.certificate).ends
-
-
-def _empty(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if any(folder.iterdir()):
-            raise InvalidInput(f"{folder} is not empty: give a new folder")
-        folder.chmod(0o700)
-    except OSError as error:
-        raise NotWritten(f"{folder} could not be made ({error.strerror or error}): give another folder") from None
-
-
-def _folder(place: Path) -> None:
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def private(path: Path, data: bytes) -> None:
-    """Write a file that is its owner's alone from the first byte on."""
-    draft = path.with_name(f".{path.name}.new")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    draft.replace(path)
-
-
-def _write_authority(place: Path, issuer: CertificatePair) -> None:
-    _folder(place)
-    private(place / "ca.key", issuer.key)
-
-
-def _write_server(
-    place: Path, deployment: Deployment, recipe: Recipe, issuer: CertificatePair, own: CertificatePair
-) -> None:
-
-    for inner in (place, place / "nodes", place / "flwr"):
-        _folder(inner)
-    private(place / "server.key", own.key)
-    write_whole(place / "server.crt", own.certificate)
-    write_whole(place / "ca.crt", issuer.certificate)
-    write_app(
-        place / "app", recipe, runs=place / "runs", federation=deployment.federation, members=deployment.members,
-        shuffler_token=place / TOKEN, shuffler_key=place / SEALED_TO,
-        coordinator_key=place / KEY,
-    )  # fmt: skip
-    write_whole(place / FILE, replace(deployment, machine=SERVER).to_toml().encode())
-
-
-def _write_client(
-    place: Path, deployment: Deployment, member: str, invitation: bytes, issuer: CertificatePair
-) -> bytes:
-    """A client's folder; its node's public key."""
-    _folder(place)
-    key = keys.make()
-    private(place / "node.key", key.private)
-    write_whole(place / "node.pub", key.public)
-    write_whole(place / "ca.crt", issuer.certificate)
-    write_whole(place / deployment.invitation, invitation)
-    write_whole(place / FILE, replace(deployment, machine=member).to_toml().encode())
-    return key.public
 
 
 def _sources(wired: Federation) -> list[str]:
@@ -214,4 +167,4 @@ def _options(member: str, source: str, need: Requirements) -> str:
     return " ".join([*words, *(f"--unproven {quote(what)}" for what in need.unproven)])
 
 
-__all__ = ["NewSetup", "SetupOptions", "make", "member_names", "renew"]
+__all__ = ["SetupOptions", "make", "member_names", "renew"]

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sordino.errors import InvalidInput
-
 
 @dataclass(frozen=True)
 class Affine:
@@ -25,11 +23,6 @@ class Affine:
     flip: bool = False
 
     draws = 5  #: uniform numbers per record: rotation, two shifts, zoom, mirror
-
-    def __post_init__(self) -> None:
-        for name, most in (("rotation", 180.0), ("shift", 1.0), ("zoom", 1.0)):
-            if not 0 <= getattr(self, name) < most:
-                raise InvalidInput(f"{name} must lie in [0, {most:g}), got {getattr(self, name)!r}")
 
     def __call__(self, x: Tensor, uniforms: Tensor) -> Tensor:
         """Images `x [n, channels, height, width]` changed by numbers `uniforms [n, 5]` in [0, 1)."""

@@ -4,7 +4,7 @@ Clients are computed along a leading axis, a few at a time. At every step those 
 together; nothing is padded, since padded rows change batch norm and padded steps move weights under momentum, Adam and
 weight decay. The order of records, dropout and augmentation come from each client's own keystream. On a processor a
 client's result is the same to the last bit whichever clients are computed beside it, in whichever order, at every width
-from 2 up. It agrees with `train_one`, the plain training of a real client, to rounding, or to what training itself
+from 2 up. It agrees with the loop, the plain training of a real client, to rounding, or to what training itself
 makes of rounding: batch norm over three records magnifies a change in the last bit a thousandfold.
 
 On a GPU, clients are computed by the hundred and a step is recorded once and replayed (see replay.py). Results agree
@@ -31,10 +31,9 @@ from sordino.learning import draws, private_sgd
 from sordino.learning.augmentation import Affine
 from sordino.learning.draws import Stream
 from sordino.learning.linear_head import Rounded
-from sordino.learning.optimizers import Descent, Optimizer, check_count
+from sordino.learning.optimizers import Descent, Optimizer
 from sordino.learning.private_sgd import PrivateTraining, Records
-from sordino.learning.stacked_model import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel, probes
-from sordino.privacy.guarantee import Guarantee
+from sordino.learning.stacked_model import GPU, Batch, Buffers, Execution, Loss, StackedModel, probes
 from sordino.randomness import Randomness, Rows, Words
 
 
@@ -55,15 +54,6 @@ class LocalTraining:
     loss: Loss = functional.cross_entropy
     augmentation: Affine | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.optimizer, Optimizer):
-            raise InvalidInput(f"optimizer must be SGD(...), Adam(...) or RMSprop(...), got {self.optimizer!r}")
-        if (self.epochs is None) == (self.steps is None):
-            raise InvalidInput("give either epochs or steps")
-        for name in ("epochs", "steps", "batch_size"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-
     def batches(self, records: int) -> list[int]:
         """The batch sizes of one epoch over so many records."""
         size = min(self.batch_size or records, records)
@@ -73,6 +63,13 @@ class LocalTraining:
     def total_steps(self, records: int) -> int:
         """How many steps a client with so many records takes."""
         return self.steps if self.steps is not None else (self.epochs or 0) * len(self.batches(records))
+
+    def effort(self, sizes: Sequence[int]) -> tuple[int, float]:
+        """Records in a batch, and about how many clients with so many records train on in a round together."""
+        batch = self.batch_size or max(1, max(sizes))
+        if self.steps is not None:
+            return batch, float(self.steps * batch * len(sizes))
+        return batch, float(sum(sizes) * (self.epochs or 1))
 
 
 @dataclass(frozen=True)
@@ -89,10 +86,6 @@ class ClientData:
             raise InvalidInput(f"records {list(self.x.shape)} and labels {list(self.y.shape)} must be equally many")
         if len(self.x) == 0:
             raise InvalidInput("a client without records cannot train: leave it out of the cohort")
-        if self.x.dtype == torch.float64:
-            raise InvalidInput("records must be float32 (or whole numbers for embeddings), got float64: convert them")
-        if self.y.dtype not in (torch.int64, torch.float32):
-            raise InvalidInput(f"labels must be int64 (or float32 for regression), got {self.y.dtype}")
 
     def __len__(self) -> int:
         return len(self.x)
@@ -103,56 +96,29 @@ class LocalDiagnostics:
     """What the owner of each client may look at and nobody else: none of it is part of a report."""
 
     loss: NDArray[np.float64]  #: [K] mean loss over all records the client trained on
-    steps: NDArray[np.int64]  #: [K] steps taken
     failed: NDArray[np.bool_]  #: [K] loss, parameters or statistics stopped being finite; the client changed nothing
     clipped: NDArray[np.float64]  #: [K] fraction of per-record gradients that were clipped (private training)
 
     @classmethod
     def empty(cls, clients: int) -> LocalDiagnostics:
-        """Before training."""
-        return cls(np.zeros(clients), np.zeros(clients, np.int64), np.zeros(clients, np.bool_), np.zeros(clients))
+        """Zeros, before training."""
+        return cls(np.zeros(clients), np.zeros(clients, np.bool_), np.zeros(clients))
 
 
 @dataclass(frozen=True)
 class CohortResult:
-    """Parameters `[K, d]` after training, with what stays local, and the guarantee of private training."""
+    """Parameters `[K, d]` after training, with what stays local."""
 
     parameters: Tensor
     buffers: Buffers  #: running statistics `[K, ...]`, each client's own
     local: LocalDiagnostics
-    guarantee: Guarantee | None = None
-
-
-def train_cohort(
-    model: nn.Module,
-    parameters: Tensor,
-    clients: Sequence[ClientData],
-    training: LocalTraining | PrivateTraining,
-    randomness: Randomness,
-    *,
-    execution: Execution | None = None,
-    buffers: Mapping[str, Tensor] | None = None,
-    first_step: int = 0,
-    device: torch.device | str | None = None,
-) -> CohortResult:
-    """Train every client from `parameters` (`[d]` for all, or `[K, d]`); row k of `randomness` belongs to client k.
-
-    `buffers` are the clients' running statistics from an earlier call; `first_step` is where the learning rate's decay
-    goes on. A client whose loss or parameters stop being finite is marked as failed and keeps what it came with; in
-    private training only its (noised) parameters decide, and a record without a finite gradient counts as zero.
-    """
-    if not clients:
-        raise InvalidInput("a cohort needs at least one client")
-    trainer = CohortTrainer(model, execution=execution, device=clients[0].x.device if device is None else device)
-    return trainer.train(parameters, clients, training, randomness, buffers=buffers, first_step=first_step)
 
 
 class CohortTrainer:
-    """`train_cohort` for one model again and again: what it prepared in one call, the next one finds ready.
+    """Trains cohorts of one model: what it prepared in one call, the next one finds ready.
 
     The model is copied at the first call and must not change after it. On a processor that copy and the trial of each
-    batch shape are saved; on a GPU the steps recorded in earlier calls are replayed (`train_cohort` records its own
-    every time, which a call of a few steps does not repay).
+    batch shape are saved; on a GPU the steps recorded in earlier calls are replayed.
     """
 
     def __init__(
@@ -178,7 +144,13 @@ class CohortTrainer:
         buffers: Mapping[str, Tensor] | None = None,
         first_step: int = 0,
     ) -> CohortResult:
-        """As `train_cohort`; the result is the same to the last bit on a processor."""
+        """Train every client from `parameters` (`[d]` for all, or `[K, d]`); row k of `randomness` is client k's.
+
+        `buffers` are the clients' running statistics from an earlier call; `first_step` is where the learning rate's
+        decay goes on. A client whose loss or parameters stop being finite is marked as failed and keeps what it came
+        with; in private training only its (noised) parameters decide, and a record without a finite gradient counts as
+        zero.
+        """
         if not clients:
             raise InvalidInput("a cohort needs at least one client")
         stacked = self._stacked(training.loss)
@@ -187,7 +159,6 @@ class CohortTrainer:
             _starting_parameters(stacked, parameters, len(clients)),
             _starting_buffers(stacked, buffers, len(clients)),
             LocalDiagnostics.empty(len(clients)),
-            training.guarantee(stacked.size) if isinstance(training, PrivateTraining) else None,
         )
         by_size = np.argsort([len(client) for client in clients], kind="stable")
         for first in range(0, len(clients), stacked.execution.width):
@@ -258,28 +229,6 @@ class CohortTrainer:
         return self._prepared[1]
 
 
-def train_one(
-    model: nn.Module,
-    parameters: Tensor,
-    client: ClientData,
-    training: LocalTraining | PrivateTraining,
-    randomness: Randomness,
-    *,
-    buffers: Mapping[str, Tensor] | None = None,
-    first_step: int = 0,
-    device: torch.device | str | None = None,
-) -> CohortResult:
-    """What a real client runs: plain autograd on its own records; the result has K = 1.
-
-    Private training needs a gradient per record and computes those a few at a time, as in a cohort.
-    """
-    execution = LOOP if isinstance(training, LocalTraining) else None
-    return train_cohort(
-        model, parameters, [client], training, randomness,
-        execution=execution, buffers=buffers, first_step=first_step, device=device,
-    )  # fmt: skip
-
-
 class _Chunk:
     """A few clients at work together: rows `rows` of the cohort's result and of its randomness."""
 
@@ -321,7 +270,8 @@ class _Chunk:
             self._begin_epochs(active[place == 0], taken // epoch_steps, training.shuffle)
             size = np.minimum(full[active], sizes[active] - place * full[active])
             # Where the number of a step says nothing, last and smaller batches wait until others have come to theirs.
-            now = np.arange(len(active)) if in_step else _first(size == full[active])
+            whole = size == full[active]
+            now = np.arange(len(active)) if in_step or not whole.any() else np.flatnonzero(whole)
             for group in draws.alike(size[now], full[active[now]]):
                 chosen = now[group]
                 members, batch = active[chosen], int(size[chosen[0]])
@@ -329,7 +279,6 @@ class _Chunk:
                 t = int(taken[members[0]])
                 self._step(training, descent, t, members, self._order[members[:, None], columns], int(full[members[0]]))
             taken[active[now]] += 1
-        self._result.local.steps[self._records.rows] = total
 
     def _begin_epochs(self, members: Rows, epoch: NDArray[np.int64], shuffle: bool) -> None:
         """The order in which members of the chunk go through their records in the epoch that they begin."""
@@ -387,9 +336,7 @@ class _Chunk:
             self._loss += found.losses
             self._seen += found.samples
             clipped += found.clipped
-        local, rows = self._result.local, self._records.rows
-        local.steps[rows] = training.steps
-        local.clipped[rows] = clipped.cpu().numpy() / np.maximum(self._seen, 1)
+        self._result.local.clipped[self._records.rows] = clipped.cpu().numpy() / np.maximum(self._seen, 1)
 
     def _hand_in(self, finite: Tensor) -> None:
         """Results of the clients that stayed finite; the others keep what they came with and are marked."""
@@ -433,33 +380,13 @@ def _check(
         raise InvalidInput(f"all clients of a cohort need records and labels of one shape and dtype, got {kinds}")
     if isinstance(training, PrivateTraining):
         like = clients[0].x
-        scores = stacked.try_out(probes(like.shape[1:], like.dtype))  # no record decides about what is refused
+        stacked.try_out(probes(like.shape[1:], like.dtype))  # no record decides about what is refused
         stacked.check_independent_records()
     else:
         sizes = sorted({size for n in {len(c) for c in clients} for size in training.batches(n)})
         for size in {sizes[0], sizes[-1]}:
             donor = next(c for c in clients if len(c) >= size)
-            scores = stacked.try_out(donor.x[:size])
-    if clients[0].y.dtype == torch.int64 and len(scores) >= 2:
-        _check_labels(clients, scores[1])
-
-
-def _check_labels(clients: Sequence[ClientData], classes: int) -> None:
-    together = torch.aminmax(torch.cat([client.y for client in clients]))  # on a GPU each look at a label is a wait
-    if int(together.min) >= 0 and int(together.max) < classes:
-        return
-    for k, client in enumerate(clients):
-        low, high = (int(v) for v in torch.aminmax(client.y))
-        if low < 0 or high >= classes:
-            raise InvalidInput(
-                f"client {k} of the cohort has labels from {low} to {high}, but the model has {classes} outputs: "
-                f"labels are 0 .. {classes - 1}"
-            )
-
-
-def _first(preferred: NDArray[np.bool_]) -> Rows:
-    """The positions that are preferred, or all if none is."""
-    return np.flatnonzero(preferred if preferred.any() else ~preferred)
+            stacked.try_out(donor.x[:size])
 
 
 def _joined(parts: Sequence[Tensor], device: torch.device) -> Tensor:
@@ -495,7 +422,4 @@ def _starting_buffers(stacked: StackedModel, given: Mapping[str, Tensor] | None,
     return {name: value.detach().to(stacked.device).clone() for name, value in given.items()}
 
 
-__all__ = [
-    "ClientData", "CohortResult", "CohortTrainer", "LocalDiagnostics", "LocalTraining", "train_cohort",
-    "train_one",
-]  # fmt: skip
+__all__ = ["ClientData", "CohortResult", "CohortTrainer", "LocalDiagnostics", "LocalTraining"]

@@ -13,6 +13,7 @@ import http.client
 import os
 import sys
 import tarfile
+import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,10 +24,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.examples import Dataset, Examples, Inputs, Labels, Normalisation
@@ -60,7 +62,7 @@ class Checksum:
     value: str
 
     def of(self, path: Path) -> str:
-        """The same sum of the file at hand."""
+        """The checksum of a file, of the same kind."""
         digest = hashlib.md5(usedforsecurity=False) if self.kind == "md5" else hashlib.sha256()
         unpacked = self.kind == "sha256 of the unpacked content"
         with gzip.open(path) if unpacked else path.open("rb") as file:
@@ -85,10 +87,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """A data set known by name. `read` turns its files, in order, into training and test examples.
-
-    Where `archive` is given, the files are fetched together inside that tar file.
-    """
+    """A data set known by name; where `archive` is given, its files are fetched together inside that tar file."""
 
     name: str
     title: str
@@ -98,10 +97,11 @@ class Listing:
     normalisation: Normalisation
     source: str
     licence: str
-    read: Callable[[Paths], tuple[Examples, Examples]]
+    format: str  #: how its files are read: a key of FORMATS
     files: tuple[DataFile, ...] = ()
     archive: DataFile | None = None
     note: str = ""
+    unit_interval: Normalisation | None = None  #: brings every value between 0 and 1
 
     @property
     def download_size(self) -> int:
@@ -122,7 +122,7 @@ def load(name: str | Listing, *, folders: Paths | None = None, mirror: str | Non
     listing = known(name)
     paths = fetch(listing, folders=folders, mirror=mirror)
     with _decoding(listing.name):
-        train, test = listing.read(paths)
+        train, test = FORMATS[listing.format](paths)
     return Dataset(listing.name, train, test, listing.classes, listing.normalisation, listing.source, listing.licence)
 
 
@@ -209,207 +209,28 @@ def _read_covertype(paths: Paths) -> tuple[Examples, Examples]:
     return _cut(table[:, :-1].astype(np.float32), table[:, -1].astype(np.int64) - 1, len(table) * 500_000 // 581_012)
 
 
-def _idx_files(folder: str, homes: Sequence[str], sums: Sequence[str], sizes: Sequence[int]) -> tuple[DataFile, ...]:
-    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    return tuple(
-        DataFile(
-            f"{folder}/raw/{name}-ubyte.gz",
-            (Checksum("md5", md5),),
-            tuple(f"{home}{name}-ubyte.gz" for home in homes),
-            size,
-        )
-        for name, md5, size in zip(names, sums, sizes, strict=True)
-    )
+#: what turns the files of a set, in order, into training and test examples, by the name of their format
+FORMATS: Mapping[str, Callable[[Paths], tuple[Examples, Examples]]] = {
+    "digits": _read_digits,
+    "idx": _read_idx_pairs,
+    "cifar-10": _read_cifar10,
+    "svhn": _read_svhn,
+    "svhn-subset": _read_svhn_subset,
+    "covertype": _read_covertype,
+}
 
 
-_TEN_DIGITS = tuple("0123456789")
-
-_DIGITS = Listing(
-    "digits",
-    "Handwritten digits, 8x8",
-    (1_500, 297),
-    (1, 8, 8),
-    _TEN_DIGITS,
-    Normalisation((0.0,), (16.0,)),
-    "https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-    "CC BY 4.0",
-    _read_digits,
-    note="comes with Sordino; pixels 0 to 16; cut at random, the same for everyone",
-)
-
-_MNIST = Listing(
-    "mnist",
-    "MNIST handwritten digits",
-    (60_000, 10_000),
-    (1, 28, 28),
-    _TEN_DIGITS,
-    Normalisation.of_pixels([0.1307], [0.3081]),
-    "http://yann.lecun.com/exdb/mnist/",
-    "CC BY-SA 3.0",
-    _read_idx_pairs,
-    _idx_files(
-        "MNIST",
-        ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
-        [
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "d53e105ee54ea40749a09fcbcd1e9432",
-            "9fb629c4189551a2d022fa330f9573f3",
-            "ec29112dd5afa0611ce80d1b7f02629c",
-        ],
-        [9_912_422, 28_881, 1_648_877, 4_542],
-    ),
-)
-
-_FASHION_MNIST = Listing(
-    "fashion-mnist",
-    "Fashion-MNIST articles of clothing",
-    (60_000, 10_000),
-    (1, 28, 28),
-    ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-    Normalisation.of_pixels([0.2860], [0.3530]),
-    "https://github.com/zalandoresearch/fashion-mnist",
-    "MIT",
-    _read_idx_pairs,
-    _idx_files(
-        "FashionMNIST",
-        [
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-            "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
-        ],
-        [
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "25c81989df183df01b3e8a0aad5dffbe",
-            "bef4ecab320f06d8554ea6380940ec79",
-            "bb300cfdad3c16e7a12a480ee83cd310",
-        ],
-        [26_421_880, 29_515, 4_422_102, 5_148],
-    ),
-)
-
-_CIFAR10 = Listing(
-    "cifar-10",
-    "CIFAR-10 photographs",
-    (50_000, 10_000),
-    (3, 32, 32),
-    ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    Normalisation.of_pixels([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
-    "https://www.cs.toronto.edu/~kriz/cifar.html",
-    "none stated; cite Krizhevsky (2009)",
-    _read_cifar10,
-    tuple(
-        DataFile(f"cifar-10-batches-bin/{name}.bin", (Checksum("md5", md5),))
-        for name, md5 in (
-            ("data_batch_1", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-            ("data_batch_2", "5ea93a67294ea407fff1d09f752e9692"),
-            ("data_batch_3", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-            ("data_batch_4", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-            ("data_batch_5", "53f37980c15c3d472c316c40844f3f0d"),
-            ("test_batch", "803d5f7f4d78ea53de84dbe85f74fb6d"),
-        )
-    ),
-    DataFile(
-        "cifar-10-binary.tar.gz",
-        (Checksum("md5", "c32a1d4ab5d03f1284b67883e8d87530"),),
-        ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-        170_052_171,
-    ),
-)
+def _catalogue() -> dict[str, Listing]:
+    """The listings of `datasets.toml`."""
+    tables = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text(encoding="utf-8"))
+    for name, table in tables.items():
+        table["name"] = name
+        if pixels := table.pop("pixels", None):
+            table["normalisation"] = Normalisation.of_pixels(**pixels)
+    return TypeAdapter(dict[str, Listing]).validate_python(tables)
 
 
-def _svhn_file(part: str, md5: str, size: int) -> DataFile:
-    url = f"https://ufldl.stanford.edu/housenumbers/{part}_32x32.mat"
-    return DataFile(f"svhn/{part}_32x32.mat", (Checksum("md5", md5),), (url, url.replace("https:", "http:")), size)
-
-
-_SVHN_TRAIN = _svhn_file("train", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794)
-_SVHN_TEST = _svhn_file("test", "eb5a983be6a315427106f1b164d9cef3", 64_275_384)
-_SVHN_EXTRA = _svhn_file("extra", "a93ce644f1a588dc4d68dda5feec44a7", 1_329_278_602)
-
-
-def _svhn(
-    name: str, title: str, sizes: tuple[int, int], files: tuple[DataFile, ...], read: Any = _read_svhn, note: str = ""
-) -> Listing:
-    return Listing(
-        name,
-        title,
-        sizes,
-        (3, 32, 32),
-        _TEN_DIGITS,
-        Normalisation.of_pixels([0.4377, 0.4438, 0.4728], [0.1980, 0.2010, 0.1970]),
-        "http://ufldl.stanford.edu/housenumbers/",
-        "non-commercial use only",
-        read,
-        files,
-        note=note,
-    )
-
-
-_SVHN = _svhn("svhn", "Street View house numbers, cropped", (73_257, 26_032), (_SVHN_TRAIN, _SVHN_TEST))
-_SVHN_WITH_EXTRA = _svhn(
-    "svhn-extra",
-    "SVHN with its extra part",
-    (604_388, 26_032),
-    (_SVHN_TRAIN, _SVHN_EXTRA, _SVHN_TEST),
-    note="train and extra together; loading takes several GB of memory",
-)
-_SVHN_SUBSET = _svhn(
-    "svhn-subset",
-    "SVHN, a SUBSET only",
-    (4_000, 1_500),
-    (DataFile("svhn/svhn_cropped_subset.npz", (Checksum("md5", "b49aec7b367f6891600c58f2d056e1f9"),)),),
-    _read_svhn_subset,
-    note="the first 4,000 and 1,500 digits, not comparable with the whole, which is 'svhn'; no public home",
-)
-
-_COVERTYPE = Listing(
-    "covertype",
-    "Forest cover types, 54 features",
-    (500_000, 81_012),
-    (54,),
-    ("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow", "Aspen", "Douglas-fir", "Krummholz"),
-    # Ten measurements, with means and deviations from the set's own description (covtype.info), and 44 indicators.
-    Normalisation(
-        (2959.36, 155.65, 14.10, 269.43, 46.42, 2350.15, 212.15, 223.32, 142.53, 1980.29) + (0.0,) * 44,
-        (279.98, 111.91, 7.49, 212.55, 58.30, 1559.25, 26.77, 19.77, 38.27, 1324.19) + (1.0,) * 44,
-    ),
-    "https://archive.ics.uci.edu/dataset/31/covertype",
-    "CC BY 4.0",
-    _read_covertype,
-    (
-        DataFile(
-            "covtype/covtype.data.gz",
-            (
-                Checksum("sha256", "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771"),
-                Checksum(
-                    "sha256 of the unpacked content",
-                    "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945",
-                ),
-            ),
-            (
-                "https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
-                "https://ndownloader.figshare.com/files/5976039",
-            ),
-            11_240_707,
-        ),
-    ),
-    note="cut at random, the same for everyone",
-)
-
-KNOWN: Mapping[str, Listing] = MappingProxyType(
-    {
-        listing.name: listing
-        for listing in (
-            _DIGITS,
-            _MNIST,
-            _FASHION_MNIST,
-            _CIFAR10,
-            _SVHN,
-            _SVHN_WITH_EXTRA,
-            _SVHN_SUBSET,
-            _COVERTYPE,
-        )
-    }
-)
+KNOWN: Mapping[str, Listing] = MappingProxyType(_catalogue())
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
@@ -438,11 +259,8 @@ def search_folders() -> tuple[Path, ...]:
 def locate(name: str | Listing, folders: Paths | None = None) -> tuple[Path | None, ...]:
     """Where each file of a set lies; None where it is in none of the folders."""
     where = search_folders() if folders is None else folders
-    return tuple(_first_of(folder / file.path for folder in where) for file in known(name).files)
-
-
-def _first_of(paths: Iterable[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
+    places = ([folder / file.path for folder in where] for file in known(name).files)
+    return tuple(next((path for path in paths if path.is_file()), None) for paths in places)
 
 
 @dataclass(frozen=True)
@@ -457,14 +275,11 @@ class FileState:
 
 def check(name: str | Listing, folders: Paths | None = None) -> tuple[FileState, ...]:
     """Compare the checksum of every file of a set that is here."""
-    return tuple(_state(file, path) for file, path in zip(known(name).files, locate(name, folders), strict=True))
-
-
-def _state(file: DataFile, path: Path | None) -> FileState:
-    if path is None:
-        return FileState(file, None, "not here")
-    fault = _fault(path, file.checksums)
-    return FileState(file, path, "damaged" if fault else "intact", fault)
+    found = []
+    for file, path in zip(known(name).files, locate(name, folders), strict=True):
+        fault = _fault(path, file.checksums) if path else ""
+        found.append(FileState(file, path, "damaged" if fault else "intact" if path else "not here", fault))
+    return tuple(found)
 
 
 def _fault(path: Path, checksums: Iterable[Checksum]) -> str:
@@ -494,20 +309,16 @@ def fetch(name: str | Listing, *, folders: Paths | None = None, mirror: str | No
     if not listing.files:
         return ()
     where = tuple(search_folders() if folders is None else folders)
-    _refuse_damaged(listing, where)
-    missing = [file for file, path in zip(listing.files, locate(listing, where), strict=True) if path is None]
-    if missing:
-        _fetch_missing(listing, missing, where[-1], mirror)
-    return tuple(path for path in locate(listing, where) if path is not None)
-
-
-def _refuse_damaged(listing: Listing, folders: Paths) -> None:
-    for state in check(listing, folders):
+    states = check(listing, where)
+    for state in states:
         if state.state == "damaged":
             raise DataDamaged(
                 f"{state.path} is damaged: {state.fault}. Delete it and run `sordino data fetch {listing.name}`, or "
                 "put an undamaged copy in its place"
             )
+    if missing := [state.file for state in states if state.path is None]:
+        _fetch_missing(listing, missing, where[-1], mirror)
+    return tuple(path for path in locate(listing, where) if path is not None)
 
 
 class _Unreachable(Exception):
@@ -586,38 +397,31 @@ def _copy(url: str, target: Path, file: DataFile) -> None:
 
     console = Console(stderr=True)
     columns = (TextColumn(f"Downloading {file.name}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    request = urllib.request.Request(url, headers={"User-Agent": "sordino"})
+    with _reaching():
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     with (
-        _answer(url) as (answer, length),
+        answer,
         target.open("wb") as out,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
-        task = progress.add_task(file.name, total=length or file.size)
-        for chunk in _chunks(answer):
+        task = progress.add_task(file.name, total=int(answer.headers.get("Content-Length") or 0) or file.size)
+        while True:
+            with _reaching():
+                chunk = answer.read(CHUNK_BYTES)
+            if not chunk:
+                return
             out.write(chunk)
             progress.advance(task, len(chunk))
 
 
 @contextmanager
-def _answer(url: str) -> Iterator[tuple[IO[bytes], int]]:
-    request = urllib.request.Request(url, headers={"User-Agent": "sordino"})
+def _reaching() -> Iterator[None]:
+    """What goes wrong here is the address's fault, and not the disk's."""
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+        yield
     except (OSError, http.client.HTTPException) as error:
         raise _Unreachable(_reason(error)) from None
-    with answer:
-        yield answer, int(answer.headers.get("Content-Length") or 0)
-
-
-def _chunks(answer: IO[bytes]) -> Iterator[bytes]:
-    """What arrives, piece by piece; a connection that breaks is the address's fault, not the disk's."""
-    while True:
-        try:
-            chunk = answer.read(CHUNK_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise _Unreachable(_reason(error)) from None
-        if not chunk:
-            return
-        yield chunk
 
 
 def _reason(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ class Scores:
 
     @classmethod
     def none(cls, classes: int) -> Scores:
-        """Of no examples at all."""
+        """The scores of no examples."""
         return cls(np.zeros((classes, classes), np.int64), 0.0)
 
     @classmethod
@@ -62,7 +61,7 @@ class Exam:
     owners: NDArray[np.int64] | None = None  #: which client each example belongs to, where somebody asks
 
     def pieces(self) -> list[slice]:
-        """The pieces in which it is scored."""
+        """The slices of examples that are scored one after another."""
         return in_pieces(len(self.examples))
 
     def share(self, client: int) -> NDArray[np.int64]:
@@ -73,8 +72,17 @@ class Exam:
 
 
 def in_pieces(examples: int) -> list[slice]:
-    """So many examples, at most `PIECE` at a time."""
+    """Slices of `PIECE` examples at most that cover so many examples."""
     return [slice(first, min(first + PIECE, examples)) for first in range(0, examples, PIECE)]
+
+
+@dataclass(frozen=True, eq=False)
+class ExamPiece:
+    """Some examples of an exam; `inputs` are these as somebody sees them, where the model does not see them as is."""
+
+    exam: Exam
+    where: slice | NDArray[np.int64]
+    inputs: NDArray[np.float32] | NDArray[np.uint8] | None = None
 
 
 def score(
@@ -82,12 +90,10 @@ def score(
     parameters: NDArray[np.float32],
     buffers: Mapping[str, NDArray[np.float32]] | None,
     loss: Loss,
-    exam: Exam,
-    piece: slice | NDArray[np.int64],
+    piece: ExamPiece,
     device: torch.device | str = "cpu",
-    inputs: NDArray[Any] | None = None,
 ) -> Scores:
-    """Scores of one piece; `inputs` are its examples as somebody sees them, where the model does not see them as is.
+    """Scores of one piece of an exam.
 
     A model with batch norm whose statistics the server does not have is scored with those of the piece's own inputs.
     """
@@ -97,8 +103,11 @@ def score(
     own = {name: value.clone() for name, value in module.named_buffers()}
     for name, value in (buffers or {}).items():
         own[name] = torch.from_numpy(np.asarray(value)).to(device).reshape(own[name].shape)
-    x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[piece]) if inputs is None else inputs).to(device)
-    y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece])).to(device)
+    exam, inputs = piece.exam, piece.inputs
+    if inputs is None:
+        inputs = exam.normalisation.apply(exam.examples.x[piece.where])
+    x = torch.from_numpy(inputs).to(device)
+    y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece.where])).to(device)
     with torch.no_grad():
         scores = functional_call(module, {**named, **own}, (x,))
         found = scores.argmax(dim=1).cpu().numpy()
@@ -107,4 +116,4 @@ def score(
     return Scores(counts.reshape(exam.classes, exam.classes), total if np.isfinite(total) else float("inf"))
 
 
-__all__ = ["PIECE", "Exam", "Scores", "in_pieces", "score"]
+__all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "in_pieces", "score"]

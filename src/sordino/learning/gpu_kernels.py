@@ -22,6 +22,7 @@ LIMIT = 2**31  #: values of one client that its kernels can count
 WAVES = 264  #: programs that fill a large GPU twice: with fewer, a sum over pixels is cut into parts
 
 Pair = tuple[int, int]
+Context = Any  #: what PyTorch hands to an autograd function, which keeps there what it likes
 
 
 @triton.jit
@@ -177,7 +178,7 @@ class GatheredConvolutions(torch.autograd.Function):
     """`[K, B, C, H, W]` by `[K, O, C, kh, kw]`, in steps of one pixel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
         kernel = (weight.shape[3], weight.shape[4])
         last = x.permute(CHANNELS_LAST).contiguous()
         taps = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
@@ -187,7 +188,7 @@ class GatheredConvolutions(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (last, weight), (kernel, padding) = ctx.saved_tensors, ctx.geometry
         g = gradient.permute(CHANNELS_LAST).contiguous()
         clients, outputs, channels = weight.shape[:3]
@@ -304,7 +305,7 @@ class GroupNorms(torch.autograd.Function):
     """Group norm of `[K, B, C, H, W]` with `[K, C]` weights and biases, where C and the groups are powers of two."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Context, x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         last = x.permute(CHANNELS_LAST).contiguous()
         own = weight.contiguous()
         clients, images, tall, wide, channels = last.shape
@@ -320,7 +321,7 @@ class GroupNorms(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         last, own, mean, scale = ctx.saved_tensors
         g = gradient.permute(CHANNELS_LAST).contiguous()
         clients, images, tall, wide, channels = last.shape

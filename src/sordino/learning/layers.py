@@ -14,8 +14,8 @@ Results are those of PyTorch's own operators up to rounding (pooling: exactly). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -25,8 +25,17 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
-Many = Callable[..., Tensor]  #: a layer of all clients, whose tensors have a client axis first
+Operation = Callable[..., Tensor]  #: tensors of one client, or of all with a client axis first, to the layer's output
+Context = Any  #: what PyTorch hands to an autograd function, which keeps there what it likes
 FEW = 8  #: clients that leave a GPU idle where each is one small product
+Settings = dict[str, Any]  #: what a caller may say beside the tensors, in the order of PyTorch's arguments
+BATCH_NORM: Settings = {"training": False, "momentum": 0.1, "eps": 1e-5}
+CONVOLUTION: Settings = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+POOL: Settings = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False}
+CROSS_ENTROPY: Settings = {
+    "weight": None, "size_average": None, "ignore_index": -100, "reduce": None, "reduction": "mean",
+    "label_smoothing": 0.0,
+}  # fmt: skip
 BATCH_LAST = (0, 2, 3, 4, 1)  #: [K, B, C, H, W] -> [K, C, H, W, B]
 BATCH_SECOND = (0, 4, 1, 2, 3)  #: and back
 
@@ -78,7 +87,7 @@ class _ManyConvolutions(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
+        ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
     ) -> Tensor:
         windows = _windows(x, (weight.shape[3], weight.shape[4]), stride, padding, space)
         ctx.save_for_backward(weight)
@@ -90,7 +99,7 @@ class _ManyConvolutions(torch.autograd.Function):
         return y.view(len(x), -1, *windows.shape[4:]).permute(BATCH_SECOND)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (weight,), windows = ctx.saved_tensors, ctx.windows
         matrix, flat = _matrix(windows), gradient.permute(BATCH_LAST).flatten(2)
         of_weight = torch.bmm(flat, matrix.transpose(1, 2)).view(weight.shape)
@@ -107,7 +116,7 @@ class _ManyPools(torch.autograd.Function):
     """2x2 max pooling of `[..., H, W]`, odd edges dropped; ties go to the first in reading order, as in PyTorch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor) -> Tensor:
         height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
         left, right = x[..., :height, 0:width:2], x[..., :height, 1:width:2]
         across = torch.maximum(left, right)
@@ -121,7 +130,7 @@ class _ManyPools(torch.autograd.Function):
         return pooled
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Context, gradient: Tensor) -> Tensor:
         at_left, at_upper = ctx.saved_tensors
         across = torch.empty_like(at_left)
         upper = torch.mul(gradient, at_upper, out=across[..., 0::2, :])
@@ -146,51 +155,37 @@ def _leading(value: Tensor | None, axis: int | None, size: int) -> Tensor | None
     return value.expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
 
 
-class _Convolution(torch.autograd.Function):
-    """The rule by which vmap turns one client's convolution into all clients'."""
+class _ForAllClients(torch.autograd.Function):
+    """The rule by which vmap turns one client's layer, `alone`, into all clients', `many`, of the same tensors."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, many: Many) -> Tensor:
-        return functional.conv2d(x, weight, bias, stride, padding)
+    def forward(alone: Operation, many: Operation, *tensors: Tensor | None) -> Tensor:
+        return alone(*tensors)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Context, inputs: object, output: object) -> None:
         """Nothing to keep: gradients are those of the rule below."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
-        tensors = (_leading(v, d, info.batch_size) for v, d in zip(operands[:3], in_dims[:3], strict=True))
-        return operands[5](*tensors), 0
-
-
-class _PairPool(torch.autograd.Function):
-    """The rule by which vmap turns one client's 2x2 max pooling into all clients'."""
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return functional.max_pool2d(x, 2)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing to keep: gradients are those of the rule below."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor) -> tuple[Tensor, int]:
-        return _many_pools(_leading(x, in_dims[0], info.batch_size)), 0
+    def vmap(
+        info: Context, in_dims: Sequence[int | None], alone: Operation, many: Operation, *tensors: Tensor | None
+    ) -> tuple[Tensor, int]:
+        stacked = (_leading(v, d, info.batch_size) for v, d in zip(tensors, in_dims[2:], strict=True))
+        return many(*stacked), 0
 
 
 class _ManyLinear(torch.autograd.Function):
     """`[K, B, I]` by `[K, O, I]`; the gradient of the weights comes as they lie, where PyTorch's would be turned."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
         y = _in_parts(x, weight) if len(x) <= FEW else torch.bmm(x, weight.transpose(1, 2))
         return y if bias is None else y.add_(bias.unsqueeze(1))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         of_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
         return of_x, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1) if ctx.has_bias else None
@@ -206,55 +201,23 @@ def _in_parts(x: Tensor, weight: Tensor) -> Tensor:
 _many_linear: Callable[..., Tensor] = _ManyLinear.apply
 
 
-class _Linear(torch.autograd.Function):
-    """The rule by which vmap turns one client's dense layer into all clients'."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.linear(x, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing to keep: gradients are those of the rule below."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
-        return _many_linear(*(_leading(v, d, info.batch_size) for v, d in zip(operands, in_dims, strict=True))), 0
+_for_all_clients: Callable[..., Tensor] = _ForAllClients.apply
 
 
-class _GroupNorm(torch.autograd.Function):
-    """The rule by which vmap turns one client's group norm into all clients'."""
-
-    @staticmethod
-    def forward(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float, many: Many) -> Tensor:
-        return functional.group_norm(x, groups, weight, bias, eps)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing to keep: gradients are those of the rule below."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Any, groups: Any, weight: Any, bias: Any, eps: Any, many: Any) -> Any:
-        own = zip((x, weight, bias), (in_dims[0], in_dims[2], in_dims[3]), strict=True)
-        x, weight, bias = (_leading(value, axis, info.batch_size) for value, axis in own)
-        return many(x, groups, weight, bias, eps), 0
-
-
-_convolution: Callable[..., Tensor] = _Convolution.apply
-_group_norm: Callable[..., Tensor] = _GroupNorm.apply
-_linear: Callable[..., Tensor] = _Linear.apply
-_pair_pool: Callable[..., Tensor] = _PairPool.apply
+def _said(usual: Settings, given: Sequence[object], named: Mapping[str, object]) -> Settings:
+    """All settings of a call: as its arguments say, else the usual ones."""
+    return {**usual, **dict(zip(usual, given, strict=False)), **named}
 
 
 def _pair(value: int | Sequence[int]) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-def _padding(given: Any, kernel: Pair, stride: Pair) -> Pair | None:
+def _padding(given: str | int | Sequence[int], kernel: Pair, stride: Pair) -> Pair | None:
     """The zeros on each side, or nothing where the two sides would differ."""
     if given == "valid":
         return (0, 0)
-    if given == "same":
+    if isinstance(given, str):  # "same"
         return (kernel[0] // 2, kernel[1] // 2) if stride == (1, 1) and kernel[0] % 2 and kernel[1] % 2 else None
     return _pair(given)
 
@@ -287,7 +250,10 @@ class ClientKernels(TorchFunctionMode):
         super().__init__()
         self._space, self._compiled = _Workspace(), _compiled(gpu) if unfolded and gpu else None
         # By name: an object that holds its own methods, and so its workspace, outlives its last use.
-        self._rules: dict[Any, str] = {functional.batch_norm: "_batch_norm", functional.cross_entropy: "_cross_entropy"}
+        self._rules: dict[object, str] = {
+            functional.batch_norm: "_batch_norm",
+            functional.cross_entropy: "_cross_entropy",
+        }
         if gpu:
             self._rules |= {functional.linear: "_dense", functional.group_norm: "_group_norm"}
         if unfolded:
@@ -298,7 +264,9 @@ class ClientKernels(TorchFunctionMode):
                 torch.Tensor.view: "_view",
             }
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: Sequence[object] = (), kwargs: Settings | None = None
+    ) -> object:
         rule = self._rules.get(func)
         result = getattr(self, rule)(*args, **(kwargs or {})) if rule else None
         return func(*args, **(kwargs or {})) if result is None else result
@@ -310,10 +278,10 @@ class ClientKernels(TorchFunctionMode):
         running_var: Tensor | None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        training: bool = False,
-        momentum: float = 0.1,
-        eps: float = 1e-5,
+        *given: object,
+        **named: object,
     ) -> Tensor | None:
+        training, momentum, eps = _said(BATCH_NORM, given, named).values()
         if not training:
             return None
         over = [axis for axis in range(input.ndim) if axis != 1]
@@ -331,33 +299,18 @@ class ClientKernels(TorchFunctionMode):
         return result if bias is None else result + bias.reshape(channels)
 
     @staticmethod
-    def _cross_entropy(
-        input: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> Tensor | None:
+    def _cross_entropy(input: Tensor, target: Tensor, *given: object, **named: object) -> Tensor | None:
         """The mean over records `[B, classes]` with labels `[B]`, all of which are known to be classes."""
-        settings = (weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-        if settings != (None, None, -100, None, "mean", 0.0) or input.ndim != 2 or target.dtype != torch.int64:
+        usual = _said(CROSS_ENTROPY, given, named) == CROSS_ENTROPY
+        if not usual or input.ndim != 2 or target.dtype != torch.int64:
             return None
         picked = torch.log_softmax(input, 1).gather(1, target.unsqueeze(1)).squeeze(1)
         return picked.neg().sum() / len(picked)
 
     def _convolution(
-        self,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
+        self, input: Tensor, weight: Tensor, bias: Tensor | None = None, *given: object, **named: object
     ) -> Tensor | None:
+        stride, padding, dilation, groups = _said(CONVOLUTION, given, named).values()
         kernel, stride = (weight.shape[2], weight.shape[3]), _pair(stride)
         sides = _padding(padding, kernel, stride)
         if input.ndim != 4 or groups != 1 or _pair(dilation) != (1, 1) or sides is None:
@@ -372,7 +325,8 @@ class ClientKernels(TorchFunctionMode):
             found: Tensor = compiled.GatheredConvolutions.apply(*tensors, sides)
             return found
 
-        return _convolution(input, weight, bias, stride, sides, many)
+        alone = partial(functional.conv2d, stride=stride, padding=sides)
+        return _for_all_clients(alone, many, input, weight, bias)
 
     def _group_norm(
         self,
@@ -387,31 +341,32 @@ class ClientKernels(TorchFunctionMode):
             return None
         if not compiled.normalises(input.shape[1], num_groups) or not _plain(input, weight, bias):
             return None
-        return _group_norm(input, num_groups, weight, bias, eps, compiled.GroupNorms.apply)
+
+        def alone(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+            return functional.group_norm(x, num_groups, w, b, eps)
+
+        def many(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+            found: Tensor = compiled.GroupNorms.apply(x, num_groups, w, b, eps)
+            return found
+
+        return _for_all_clients(alone, many, input, weight, bias)
 
     @staticmethod
     def _dense(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
         usual = input.ndim == weight.ndim == 2 and (bias is None or bias.ndim == 1) and _plain(input, weight, bias)
-        return _linear(input, weight, bias) if usual else None
-
-    def _pool(
-        self,
-        input: Tensor,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Tensor | None:
-        window, step = _pair(kernel_size), _pair(stride or kernel_size)
-        plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not ceil_mode and not return_indices
-        if not plain or window != (2, 2) or step != (2, 2) or min(input.shape[-2:]) < 2:
-            return None
-        return _pair_pool(input)
+        return _for_all_clients(functional.linear, _many_linear, input, weight, bias) if usual else None
 
     @staticmethod
-    def _view(input: Tensor, *shape: Any, **named: Any) -> Tensor | None:
+    def _pool(input: Tensor, kernel_size: int | Sequence[int], *given: object, **named: object) -> Tensor | None:
+        stride, padding, dilation, *special = _said(POOL, given, named).values()
+        window, step = _pair(kernel_size), _pair(stride or kernel_size)
+        plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not any(special)
+        if not plain or window != (2, 2) or step != (2, 2) or min(input.shape[-2:]) < 2:
+            return None
+        return _for_all_clients(partial(functional.max_pool2d, kernel_size=2), _many_pools, input)
+
+    @staticmethod
+    def _view(input: Tensor, *shape: Any, **named: object) -> Tensor | None:
         """Networks flatten by `view`, which needs the batch to be the slowest axis: `reshape` does not."""
         return None if named or isinstance(shape[0], torch.dtype) else input.reshape(*shape)
 

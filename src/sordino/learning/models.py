@@ -8,7 +8,6 @@ norm is PyTorch's: under `vmap` its buffers are stacked and passed beside the pa
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import math
 from collections import OrderedDict
@@ -16,26 +15,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby, islice
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Lt, MaxLen, MinLen
 from numpy.typing import NDArray
+from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic_core import ErrorDetails
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
 from sordino.parts import registry
+from sordino.parts.words import nearest
 from sordino.randomness import Keystream, Purpose, Words
 
 Shape = tuple[int, ...]
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
 
-NORMS = ("batch", "group", "none")
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
-BUFFER_POLICIES = ("refuse", "local", "release")
+
+# What options may be: `build` checks them by these types.
+Width = Annotated[int, Ge(1)]
+Widths = Annotated[Sequence[Width], MinLen(1)]
+Classes = Annotated[int, Ge(2)]
+Rate = Annotated[float, Ge(0), Lt(1)]
+Norm = Literal["batch", "group", "none"]
 
 
 # --- networks --------------------------------------------------------------------------------------------------------
@@ -100,10 +108,9 @@ class Network(nn.Sequential):
 class _Layers:
     """Builds a `Network` layer by layer and follows the shape of one record, so that a misfit is said in words."""
 
-    def __init__(self, model: str, input_shape: Shape) -> None:
+    def __init__(self, model: str, input_shape: Sequence[int]) -> None:
         self.model = model
-        self.input_shape = input_shape
-        self.shape = input_shape
+        self.input_shape = self.shape = tuple(input_shape)
         self._named: OrderedDict[str, nn.Module] = OrderedDict()
 
     def images(self) -> _Layers:
@@ -169,126 +176,125 @@ class _Layers:
 # --- builders --------------------------------------------------------------------------------------------------------
 
 
-def _logistic(shape: Shape, classes: int) -> nn.Module:
+def _logistic(input_shape: Widths, classes: Classes) -> nn.Module:
     """Logistic regression, softmax (`logistic`) or one-versus-rest (`logistic-ovr`): the same network, another loss.
 
     Wu et al., personalised LDP-FL, sections 5.2 and 5.3, take the latter as scikit-learn's `SGDClassifier` has it.
     features * classes + classes parameters: 650 on digits, 7,850 on MNIST, 385 on Covertype.
     """
-    return _Layers("logistic", shape).flatten().dense("fc", classes).network()
+    return _Layers("logistic", input_shape).flatten().dense("fc", classes).network()
 
 
-def _mlp(shape: Shape, classes: int, *, hidden: Sequence[int] = (200, 200)) -> nn.Module:
+def _mlp(input_shape: Widths, classes: Classes, *, hidden: Widths = (200, 200)) -> nn.Module:
     """Dense layers with ReLU; by default the 2NN of McMahan et al. 2017, section 3: 199,210 parameters on MNIST."""
-    layers = _Layers("mlp", shape).flatten()
-    for number, width in enumerate(_widths("hidden", hidden), 1):
+    layers = _Layers("mlp", input_shape).flatten()
+    for number, width in enumerate(hidden, 1):
         layers.dense(f"fc{number}", width).activate(f"relu{number}")
     return layers.dense(f"fc{len(hidden) + 1}", classes).network()
 
 
-def _lenet(shape: Shape, classes: int) -> nn.Module:
+def _lenet(input_shape: Widths, classes: Classes) -> nn.Module:
     """LeNet-5 with ReLU and maxima: two convolutions of 5x5 and two pools of 2x2, as WebFed's section 4 says.
 
     It leaves widths and padding open; these are LeCun et al. 1998's (6, 16, 120, 84; 32x32 by padding 28x28 with 2).
     61,706 parameters on 1x28x28.
     """
-    layers = _Layers("lenet", shape).images()
+    layers = _Layers("lenet", input_shape).images()
     layers.conv("conv1", 6, 5, padding=2).activate("relu1").pool("pool1")
     layers.conv("conv2", 16, 5).activate("relu2").pool("pool2").flatten()
     layers.dense("fc1", 120).activate("relu3").dense("fc2", 84).activate("relu4").dense("fc3", classes)
     return layers.network()
 
 
-def _cnn_mnist(shape: Shape, classes: int, *, dropout: float = 0.0) -> nn.Module:
+def _cnn_mnist(input_shape: Widths, classes: Classes, *, dropout: Rate = 0.0) -> nn.Module:
     """The two-layer CNN of PyTorch's MNIST example: LDP-FL (Sun et al.), section 5, says "a two-layer CNN" and PyTorch.
 
     21,840 parameters on 1x28x28. The example has dropout 0.5, on whole channels after conv2 and before fc2.
     """
-    rate = _rate("dropout", dropout)
-    layers = _Layers("cnn-mnist", shape).images()
+    layers = _Layers("cnn-mnist", input_shape).images()
     layers.conv("conv1", 10, 5).pool("pool1").activate("relu1")
-    layers.conv("conv2", 20, 5).drop_channels("drop1", rate).pool("pool2").activate("relu2").flatten()
-    layers.dense("fc1", 50).activate("relu3").drop("drop2", rate).dense("fc2", classes)
+    layers.conv("conv2", 20, 5).drop_channels("drop1", dropout).pool("pool2").activate("relu2").flatten()
+    layers.dense("fc1", 50).activate("relu3").drop("drop2", dropout).dense("fc2", classes)
     return layers.network()
 
 
 def _cnn_wide(
-    shape: Shape, classes: int, *, channels: Sequence[int] = (32, 64), hidden: int = 128, padding: int = 0
+    input_shape: Widths,
+    classes: Classes,
+    *,
+    channels: Annotated[Widths, MinLen(2), MaxLen(2)] = (32, 64),
+    hidden: Width = 128,
+    padding: Literal[0, 1, 2] = 0,
 ) -> nn.Module:
     """Two convolutions of 5x5 and one dense layer, wider than `cnn-mnist`: 184,586 parameters on 1x28x28.
 
     With `hidden = 512, padding = 2` it is the CNN of McMahan et al. 2017, section 3: 1,663,370 parameters.
     """
-    first, second = _widths("channels", channels, exactly=2)
-    if isinstance(padding, bool) or padding not in (0, 1, 2):
-        raise InvalidInput(f"padding must be 0, 1 or 2, got {padding!r}")
-    layers = _Layers("cnn-wide", shape).images()
+    first, second = channels
+    layers = _Layers("cnn-wide", input_shape).images()
     layers.conv("conv1", first, 5, padding).activate("relu1").pool("pool1")
     layers.conv("conv2", second, 5, padding).activate("relu2").pool("pool2").flatten()
-    layers.dense("fc1", _widths("hidden", [hidden])[0]).activate("relu3").dense("fc2", classes)
+    layers.dense("fc1", hidden).activate("relu3").dense("fc2", classes)
     return layers.network()
 
 
-def _ldp_fed(shape: Shape, classes: int, *, norm: str = "batch") -> nn.Module:
+def _ldp_fed(input_shape: Widths, classes: Classes, *, norm: Norm = "batch") -> nn.Module:
     """The network of LDP-Fed (Truex et al. 2020), section 4: 29,034 parameters on 1x28x28, in five layers.
 
     conv1 416, bn1 32, conv2 12,832, bn2 64, fc 15,690: the widths follow from the count and the 1,568 units it names.
     """
-    kind = _one_of("norm", norm, NORMS)
-    layers = _Layers("ldp-fed", shape).images()
-    layers.conv("conv1", 16, 5, padding=2).norm(1, kind).activate("relu1").pool("pool1")
-    layers.conv("conv2", 32, 5, padding=2).norm(2, kind).activate("relu2").pool("pool2").flatten()
+    layers = _Layers("ldp-fed", input_shape).images()
+    layers.conv("conv1", 16, 5, padding=2).norm(1, norm).activate("relu1").pool("pool1")
+    layers.conv("conv2", 32, 5, padding=2).norm(2, norm).activate("relu2").pool("pool2").flatten()
     return layers.dense("fc", classes).network()
 
 
 def _vgg_small(
-    shape: Shape,
-    classes: int,
+    input_shape: Widths,
+    classes: Classes,
     *,
-    channels: Sequence[int] = (32, 64, 128),
-    hidden: int = 128,
-    norm: str = "group",
+    channels: Widths = (32, 64, 128),
+    hidden: Width = 128,
+    norm: Norm = "group",
 ) -> nn.Module:
     """A small VGG for CIFAR-10: LDP-FL (Sun et al.), section 5, names one "re-designed" and gives no widths.
 
     Pairs of 3x3 convolutions, each pair with a pool, then one dense layer: 551,466 parameters on 3x32x32, of which 896
     are group norm's (550,570 with `norm = "none"`). Group norm does not mix records, so record-level DP is possible.
     """
-    kind = _one_of("norm", norm, NORMS)
-    layers = _Layers("vgg-small", shape).images()
-    for block, width in enumerate(_widths("channels", channels), 1):
+    layers = _Layers("vgg-small", input_shape).images()
+    for block, width in enumerate(channels, 1):
         for number in (2 * block - 1, 2 * block):
-            layers.conv(f"conv{number}", width, 3, padding=1).norm(number, kind).activate(f"relu{number}")
+            layers.conv(f"conv{number}", width, 3, padding=1).norm(number, norm).activate(f"relu{number}")
         layers.pool(f"pool{block}")
-    layers.flatten().dense("fc1", _widths("hidden", [hidden])[0]).activate(f"relu{2 * len(channels) + 1}")
+    layers.flatten().dense("fc1", hidden).activate(f"relu{2 * len(channels) + 1}")
     return layers.dense("fc2", classes).network()
 
 
 def _ldpfl_mnist(
-    shape: Shape, classes: int, *, hidden: int = 512, norm: str = "batch", dropout: float = 0.2
+    input_shape: Widths, classes: Classes, *, hidden: Width = 512, norm: Norm = "batch", dropout: Rate = 0.2
 ) -> nn.Module:
     """The local CNN of LDPFL (Chamikara et al.) for MNIST, appendix A and Fig. 13b: 1,024 features on 1x28x28.
 
     Filters, pools and the numbers of the five batch norms (5, 9, 12, 17, 20: after activations and pools) are stated;
     the dense layer of 512 and dropout 0.2 are lost with the figure, and chosen. 598,250 parameters on 1x28x28.
     """
-    kind = _one_of("norm", norm, NORMS)
-    layers = _Layers("ldpfl-mnist", shape).images()
-    layers.conv("conv1", 32, 3).activate("relu1").norm(1, kind)
-    layers.conv("conv2", 32, 3).activate("relu2").pool("pool1").norm(2, kind)
-    layers.conv("conv3", 64, 3).activate("relu3").norm(3, kind)
-    layers.conv("conv4", 64, 3).activate("relu4").pool("pool2").flatten().norm(4, kind)
-    layers.dense("fc1", _widths("hidden", [hidden])[0]).activate("relu5").norm(5, kind)
-    return layers.drop("drop1", _rate("dropout", dropout)).dense("fc2", classes).network()
+    layers = _Layers("ldpfl-mnist", input_shape).images()
+    layers.conv("conv1", 32, 3).activate("relu1").norm(1, norm)
+    layers.conv("conv2", 32, 3).activate("relu2").pool("pool1").norm(2, norm)
+    layers.conv("conv3", 64, 3).activate("relu3").norm(3, norm)
+    layers.conv("conv4", 64, 3).activate("relu4").pool("pool2").flatten().norm(4, norm)
+    layers.dense("fc1", hidden).activate("relu5").norm(5, norm)
+    return layers.drop("drop1", dropout).dense("fc2", classes).network()
 
 
 def _ldpfl_cifar(
-    shape: Shape,
-    classes: int,
+    input_shape: Widths,
+    classes: Classes,
     *,
-    norm: str = "batch",
-    activation: str = "elu",
-    dropout: Sequence[float] = (0.2, 0.3, 0.4),
+    norm: Norm = "batch",
+    activation: Literal["relu", "elu", "tanh"] = "elu",
+    dropout: Annotated[Sequence[Rate], MinLen(3), MaxLen(3)] = (0.2, 0.3, 0.4),
 ) -> nn.Module:
     """The local CNN of LDPFL (Chamikara et al.) for CIFAR-10, SVHN and Fashion-MNIST, appendix A and Fig. 13a.
 
@@ -296,24 +302,23 @@ def _ldpfl_cifar(
     (3, 6, pool 9, 11, 14, pool 17, 19, 22, pool 25), optimiser and regulariser are those of a widespread Keras example
     for CIFAR-10, from which activation and dropout, lost with the figure, are taken.
     """
-    kind = _one_of("norm", norm, NORMS)
-    act = _one_of("activation", activation, tuple(ACTIVATIONS))
-    rates = [_rate("dropout", rate) for rate in _sequence("dropout", dropout, exactly=3)]
-    layers = _Layers("ldpfl-cifar", shape).images()
-    for block, (width, rate) in enumerate(zip((32, 64, 128), rates, strict=True), 1):
+    layers = _Layers("ldpfl-cifar", input_shape).images()
+    for block, (width, rate) in enumerate(zip((32, 64, 128), dropout, strict=True), 1):
         for number in (2 * block - 1, 2 * block):
-            layers.conv(f"conv{number}", width, 3, padding=1).activate(f"{act}{number}", act).norm(number, kind)
+            layers.conv(f"conv{number}", width, 3, padding=1).activate(f"{activation}{number}", activation).norm(
+                number, norm
+            )
         layers.pool(f"pool{block}").drop(f"drop{block}", rate)
     return layers.flatten().dense("fc", classes).network()
 
 
-def _ldpfl_dense(shape: Shape, classes: int, *, hidden: Sequence[int] = (512,)) -> nn.Module:
+def _ldpfl_dense(input_shape: Widths, classes: Classes, *, hidden: Widths = (512,)) -> nn.Module:
     """The federated dense network of LDPFL (Chamikara et al.) over the r*l randomised bits of a record.
 
     Its widths are lost with Fig. 13. With 512: 5,248,522 parameters on MNIST's 10,240 bits, 10,491,402 on the 20,480 of
     CIFAR-10 and SVHN, 5,903,882 on Fashion-MNIST's 11,520.
     """
-    return _mlp(shape, classes, hidden=hidden)
+    return _mlp(input_shape, classes, hidden=hidden)
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
@@ -342,10 +347,20 @@ class _Description:
     build: Callable[..., nn.Module]
     loss: Loss = cross_entropy
 
-    @property
-    def options(self) -> list[str]:
-        found = inspect.signature(self.build).parameters.values()
-        return [option.name for option in found if option.kind is option.KEYWORD_ONLY]
+    def __call__(self, name: str, options: Mapping[str, object]) -> nn.Module:
+        """The network with these options, which are checked by their types."""
+        try:
+            return validate_call(config=ConfigDict(strict=True))(self.build)(**options)
+        except ValidationError as error:
+            raise InvalidInput("; ".join(self._said(name, wrong) for wrong in error.errors())) from None
+
+    def _said(self, name: str, wrong: ErrorDetails) -> str:
+        option = str(wrong["loc"][0])
+        if wrong["type"] == "unexpected_keyword_argument":
+            allowed = list(inspect.signature(self.build).parameters)[2:]
+            known = f"{nearest(option, allowed)}allowed: {', '.join(allowed) or 'none'}"
+            return f"unknown option of {name} {option!r}; {known}"
+        return f"{option} of {name}: {wrong['msg']}, got {wrong['input']!r}"
 
 
 _MODELS = {
@@ -368,7 +383,7 @@ def names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any) -> nn.Module:
+def build(name: str, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network `name` (or `package.module:Class`) for records of `input_shape`, with one score per class.
 
     What it holds is the same on every call and PyTorch's global generator is left alone; training starts from
@@ -381,19 +396,12 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any
     return module
 
 
-def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: Any) -> nn.Module:
+def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network as `build` makes it; one's own is not tried on any record yet, so that its size can be told first."""
-    shape = tuple(_widths("input_shape", input_shape))
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
-        raise InvalidInput(f"classes must be a whole number from 2 on, got {classes!r}")
     with _torch_seed(0):
         if own := _own_address(name):
-            return _imported(own, shape, classes, options)
-        description = _described(name)
-        for option in options:
-            if option not in description.options:
-                raise InvalidInput(_unknown(f"option of {name}", option, description.options))
-        return description.build(shape, classes, **options)
+            return _imported(own, tuple(input_shape), classes, options)
+        return _described(name)(name, {"input_shape": input_shape, "classes": classes, **options})
 
 
 def loss_for(name: str) -> Loss:
@@ -414,54 +422,24 @@ def is_own(name: object) -> bool:
 def _own_address(name: object) -> str | None:
     if not isinstance(name, str) or name in _MODELS:
         return None
-    return name if ":" in name else registry.own_address("model", name)
+    return registry.own_address("model", name)
 
 
 def _described(name: str) -> _Description:
     if name not in _MODELS:
-        raise InvalidInput(f"{_unknown('model', name, names())}; or any nn.Module as 'package.module:Class'")
+        known = f"{nearest(name, names())}allowed: {', '.join(names())}"
+        raise InvalidInput(f"unknown model {name!r}; {known}; or any nn.Module as 'package.module:Class'")
     return _MODELS[name]
-
-
-def _unknown(what: str, given: object, allowed: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(given), allowed, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else ";"
-    return f"unknown {what} {given!r}{hint} allowed: {', '.join(allowed) or 'none'}"
-
-
-def _one_of(name: str, given: object, allowed: Sequence[str]) -> str:
-    if not isinstance(given, str) or given not in allowed:
-        raise InvalidInput(_unknown(name, given, allowed))
-    return given
-
-
-def _sequence(name: str, given: object, exactly: int | None = None) -> list[Any]:
-    wanted = "at least one number" if exactly is None else f"{exactly} numbers"
-    if not isinstance(given, (list, tuple)) or not given or exactly not in (None, len(given)):
-        raise InvalidInput(f"{name} must be a list of {wanted}, got {given!r}")
-    return list(given)
-
-
-def _widths(name: str, given: object, exactly: int | None = None) -> list[int]:
-    found = _sequence(name, given, exactly)
-    for width in found:
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise InvalidInput(f"{name} must hold whole numbers from 1 on, got {width!r} in {given!r}")
-    return found
-
-
-def _rate(name: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1:
-        raise InvalidInput(f"{name} must hold rates from 0 (off) to less than 1, got {given!r}")
-    return float(given)
 
 
 # --- imported models -------------------------------------------------------------------------------------------------
 
 
-def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
+def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
     """A user's own module, made with `options` (and `input_shape` and `classes` where it asks for them)."""
-    make = _import(path)
+    make = registry.load(path)
+    if not (isinstance(make, type) and issubclass(make, nn.Module)):
+        raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {make!r}")
     try:
         asked = inspect.signature(make).parameters
         offered = {"input_shape": shape, "classes": classes}
@@ -480,13 +458,6 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if found != (2, classes):
         raise InvalidInput(f"{path} must give [2, {classes}] scores for two records, got {list(found)}")
     parameter_layout(module)
-
-
-def _import(path: str) -> type[nn.Module]:
-    made = registry.load(path)
-    if not (isinstance(made, type) and issubclass(made, nn.Module)):
-        raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {made!r}")
-    return made
 
 
 def _check_dropout(path: str, module: nn.Module) -> None:
@@ -547,47 +518,23 @@ class ParameterLayout:
 
     @property
     def size(self) -> int:
-        """d: the length of the vector."""
+        """d, the length of the vector."""
         return sum(self.sizes)
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """One vector `[d]` of the named tensors, or `[K, d]` of tensors that are stacked along a leading axis of K."""
-        self._check_names(parameters)
-        leads = {self._lead(name, shape, parameters[name]) for name, shape in zip(self.names, self.shapes, strict=True)}
-        if len(leads) > 1:
-            raise InvalidInput(f"parameters disagree on the leading axis: {sorted(leads)}; stack all of them, or none")
-        lead = leads.pop()
+        lead = parameters[self.names[0]].shape[: -len(self.shapes[0]) or None]
         pieces = [parameters[name].reshape((*lead, size)) for name, size in zip(self.names, self.sizes, strict=True)]
         return torch.cat(pieces, dim=-1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of a vector `[d]`, or stacked ones of `[K, d]`: views of it, not copies."""
         if vector.dtype != torch.float32 or vector.ndim not in (1, 2) or vector.shape[-1] != self.size:
-            raise InvalidInput(
-                f"a flat vector is float32 [{self.size}] or [K, {self.size}], got {vector.dtype} {list(vector.shape)}"
-            )
+            found = f"{vector.dtype} {list(vector.shape)}"
+            raise InvalidInput(f"a flat vector is float32 [{self.size}] or [K, {self.size}], got {found}")
         pieces = torch.split(vector, list(self.sizes), dim=-1)
         named = zip(self.names, self.shapes, pieces, strict=True)
         return {name: piece.reshape((*vector.shape[:-1], *shape)) for name, shape, piece in named}
-
-    def _check_names(self, parameters: Mapping[str, Tensor]) -> None:
-        missing = [name for name in self.names if name not in parameters]
-        strange = [name for name in parameters if name not in self.names]
-        if missing or strange:
-            raise InvalidInput(
-                f"parameters do not fit this layout: missing {missing}, unknown {strange} "
-                "(buffers and frozen parameters are not part of the vector)"
-            )
-
-    @staticmethod
-    def _lead(name: str, shape: Shape, tensor: Tensor) -> Shape:
-        axes = tensor.ndim - len(shape)
-        if tensor.dtype != torch.float32 or axes not in (0, 1) or tuple(tensor.shape[axes:]) != shape:
-            raise InvalidInput(
-                f"{name} must be float32 {list(shape)}, or that with a leading axis of clients, "
-                f"got {tensor.dtype} {list(tensor.shape)}"
-            )
-        return tuple(tensor.shape[:axes])
 
 
 def parameter_layout(module: nn.Module) -> ParameterLayout:
@@ -657,20 +604,15 @@ def initial_parameters(module: nn.Module, seed: int) -> dict[str, Tensor]:
 def _initialise(part: nn.Module, own: list[nn.Parameter], stream: Keystream, numbers: Mapping[int, int]) -> None:
     if type(part) in _UNIFORM:
         bound = 1 / math.sqrt(part.weight[0].numel())  # type: ignore[index]
-        for parameter in own:
-            parameter.copy_(_uniform(stream, numbers[id(parameter)], tuple(parameter.shape), bound))
+        for parameter in own:  # float32(k * bound * 2^-23), k = (word >> 8) - 2^23: one product is all that is rounded
+            words = _init_words(stream, numbers[id(parameter)], parameter.numel())
+            steps = (words >> np.uint32(8)).astype(np.float32) - np.float32(2**23)
+            parameter.copy_(torch.from_numpy(steps * np.float32(bound * 2**-23)).reshape(parameter.shape))
     elif type(part) in _NORMALISING:
         for parameter in own:
             parameter.fill_(1.0 if parameter is part.weight else 0.0)
     else:
         _reset(part, stream, numbers[id(own[0])])
-
-
-def _uniform(stream: Keystream, tensor: int, shape: Shape, bound: float) -> Tensor:
-    """float32(k * bound * 2^-23) with k = (word >> 8) - 2^23, so that one product is all that is rounded."""
-    words = _init_words(stream, tensor, math.prod(shape))
-    steps = (words >> np.uint32(8)).astype(np.float32) - np.float32(2**23)
-    return torch.from_numpy(steps * np.float32(bound * 2**-23)).reshape(shape)
 
 
 def _reset(part: nn.Module, stream: Keystream, tensor: int) -> None:
@@ -718,7 +660,6 @@ def released_buffers(module: nn.Module, policy: str) -> tuple[str, ...]:
     variances are sent through a mechanism, in the same release as the parameters; the number of batches never is.
     """
     statistics = running_statistics(module)
-    _one_of("buffers policy", policy, BUFFER_POLICIES)
     if policy == "refuse" and statistics:
         raise InvalidInput(
             f"the model keeps running statistics of its client's data ({', '.join(statistics)}), which may not leave "

@@ -23,43 +23,12 @@ from sordino.errors import InvalidInput
 State = dict[str, Tensor]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse anything but a finite number above zero."""
-    if not (_is_number(value) and value > 0):
-        raise InvalidInput(f"{name} must be a finite number > 0, got {value!r}")
-
-
-def check_count(name: str, value: int) -> None:
-    """Refuse anything but a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
-
-
-def _check_nonnegative(name: str, value: float) -> None:
-    if not (_is_number(value) and value >= 0):
-        raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
-
-
-def _check_share(name: str, value: float) -> None:
-    if not (_is_number(value) and 0 <= value < 1):
-        raise InvalidInput(f"{name} must lie in [0, 1), got {value!r}")
-
-
 @dataclass(frozen=True)
 class WeightDecay:
     """L2 regularisation of all tensors, or of those whose names fit one of the patterns (`conv*`, `*.weight`)."""
 
     rate: float
     tensors: tuple[str, ...] = ("*",)
-
-    def __post_init__(self) -> None:
-        _check_nonnegative("weight_decay", self.rate)
-        if isinstance(self.tensors, str) or not self.tensors:
-            raise InvalidInput(f"weight decay needs a list of name patterns such as ['conv*'], got {self.tensors!r}")
 
     def per_value(self, sizes: Mapping[str, int]) -> float | Tensor:
         """The rate of every value of the flat vector: one number where all tensors are decayed alike."""
@@ -78,12 +47,6 @@ class Optimizer(ABC):
     lr: float
     weight_decay: float | WeightDecay = 0.0
     decay: float = 0.0  #: the learning rate of step t is lr / (1 + decay * t)
-
-    def __post_init__(self) -> None:
-        check_positive("lr", self.lr)
-        _check_nonnegative("decay", self.decay)
-        if not isinstance(self.weight_decay, WeightDecay):
-            WeightDecay(self.weight_decay)
 
     @property
     def counts_steps(self) -> bool:
@@ -106,12 +69,6 @@ class SGD(Optimizer):
     momentum: float = 0.0
     nesterov: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share("momentum", self.momentum)
-        if self.nesterov and not self.momentum:
-            raise InvalidInput("Nesterov's momentum needs momentum > 0")
-
     def start(self, parameters: Tensor) -> State:
         return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
 
@@ -128,12 +85,6 @@ class Adam(Optimizer):
 
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for beta in self.betas:
-            _check_share("beta", beta)
-        check_positive("epsilon", self.epsilon)
 
     @property
     def counts_steps(self) -> bool:
@@ -169,12 +120,6 @@ class RMSprop(Optimizer):
     rho: float = 0.99
     epsilon: float = 1e-8
     momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share("rho", self.rho)
-        _check_share("momentum", self.momentum)
-        check_positive("epsilon", self.epsilon)
 
     def start(self, parameters: Tensor) -> State:
         names = ("square", "velocity") if self.momentum else ("square",)

@@ -6,15 +6,17 @@ import csv
 import hashlib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import (
@@ -28,6 +30,7 @@ from sordino.learning.examples import (
     naming,
 )
 from sordino.parts import registry
+from sordino.parts.tables import TomlTable
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -48,7 +51,7 @@ def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normali
             check_labels(examples.y, classes)
             parts.append(examples)
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
-    return _own(file, train, test, classes, normalisation)
+    return _own(file, (train, test, _NO_ROWS), classes, normalisation)
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
@@ -59,14 +62,11 @@ def _none_of(examples: Examples) -> Examples:
     return examples.take(np.arange(0))
 
 
-def _own(
-    path: Path,
-    train: Examples,
-    test: Examples,
-    classes: Sequence[str],
-    normalisation: Normalisation,
-    held_out: Labels = _NO_ROWS,
-) -> Dataset:
+Parts = tuple[Examples, Examples, Labels]  #: training and test examples, and the rows held out of one place for these
+
+
+def _own(path: Path, parts: Parts, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+    train, test, held_out = parts
     return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out)
 
 
@@ -74,7 +74,7 @@ def _own(
 _NPZ_PARTS = (("",), ("_train",), ("_train", "_test"))
 
 
-def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def _read_npz(path: Path) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
     """x and y of each part."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
@@ -84,9 +84,7 @@ def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     except InvalidInput:
         raise
     except Exception as error:  # numpy and zipfile raise a dozen kinds for a file that is not what it should be
-        raise InvalidInput(
-            f"{path}: cannot be read as an .npz file of plain numbers ({error}); write it with np.savez"
-        ) from None
+        raise InvalidInput(f"{path}: cannot be read as an .npz file of plain numbers ({error}): use np.savez") from None
 
 
 def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -101,7 +99,7 @@ def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _inputs(x: NDArray[Any]) -> Inputs:
+def _inputs(x: NDArray[np.generic]) -> Inputs:
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):
             x = x.astype(np.float32)
@@ -114,7 +112,7 @@ def _inputs(x: NDArray[Any]) -> Inputs:
     return np.ascontiguousarray(x)
 
 
-def _label_numbers(y: NDArray[Any]) -> Labels:
+def _label_numbers(y: NDArray[np.generic]) -> Labels:
     if y.dtype.kind not in "iu":
         raise InvalidInput(f"y must be whole numbers, positions in the class list; got {y.dtype}: convert it first")
     return y.reshape(-1).astype(np.int64) if y.ndim == 2 and y.shape[1] == 1 else y.astype(np.int64)
@@ -141,13 +139,10 @@ def from_csv(
     def read(path: Path) -> Examples:
         return read_csv(path, label=label, classes=classes, features=features, delimiter=delimiter)
 
-    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation, held_out)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
 
 
-def _train_and_test(
-    read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int
-) -> tuple[Examples, Examples, Labels]:
+def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
     """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
@@ -190,9 +185,12 @@ def read_csv(
     check_classes(classes)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, delimiter=delimiter, strict=True)
-            table = _CsvTable.begin(path, rows, label, features)
-            chunks = [table.numbers(chunk, classes) for chunk in _numbered(rows)]
+            lines = csv.reader(file, delimiter=delimiter, strict=True)
+            first = next(lines, [])
+            table = _CsvTable.begin(path, first, label, features)
+            numbered = ((lines.line_num, row) for row in chain([] if table.names else [first], lines) if row)
+            chunked = iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
+            chunks = [table.numbers(chunk, classes) for chunk in chunked]
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -203,13 +201,6 @@ def read_csv(
 
 
 Numbered = tuple[int, list[str]]
-
-
-def _numbered(rows: Any) -> Iterator[list[Numbered]]:
-    """Rows with their line numbers, many at a time; empty lines are left out."""
-    each = ((rows.line_num, row) for row in rows if row)
-    while chunk := list(islice(each, CSV_CHUNK_ROWS)):
-        yield chunk
 
 
 @dataclass(frozen=True)
@@ -224,13 +215,12 @@ class _CsvTable:
 
     @classmethod
     def begin(
-        cls, path: Path, rows: Any, label: str | int, features: Sequence[str] | Sequence[int] | None
+        cls, path: Path, first: list[str], label: str | int, features: Sequence[str] | Sequence[int] | None
     ) -> _CsvTable:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = next(csv.reader(file, rows.dialect), [])
+        """A table with this first line: its header where the label goes by name, else its first row."""
         if not first:
             raise InvalidInput(f"{path}: the first line is empty; a table begins with its header or its first row")
-        names = tuple(cell.strip() for cell in next(rows)) if isinstance(label, str) else ()
+        names = tuple(cell.strip() for cell in first) if isinstance(label, str) else ()
         if len(set(names)) != len(names):
             raise InvalidInput(f"{path}: two columns of the header have the same name: {list(names)}")
         width = len(first)
@@ -244,9 +234,7 @@ class _CsvTable:
     def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
         for line, row in chunk:
             if len(row) != self.width:
-                raise InvalidInput(
-                    f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}: complete the row"
-                )
+                raise InvalidInput(f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}")
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
@@ -319,8 +307,7 @@ def from_images(
     def read(folder: Path) -> Examples:
         return read_images(folder, classes=classes, channels=channels)
 
-    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation, held_out)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
 
 
 def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:
@@ -348,9 +335,7 @@ def _image_files(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]
         raise InvalidInput(f"{folder}: there is no such folder")
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if wrong := [path for path in visible if not path.is_dir() or path.name not in classes]:
-        raise InvalidInput(
-            f"{wrong[0]}: not a folder named after a class of the list {list(classes)}: add the class or move it away"
-        )
+        raise InvalidInput(f"{wrong[0]}: not a folder of one of the classes {list(classes)}: move it away")
     files = [
         (path, classes.index(kind.name))
         for kind in sorted(visible, key=lambda path: classes.index(path.name))
@@ -376,10 +361,10 @@ def _read_image(path: Path, channels: int) -> NDArray[np.uint8]:
             f"{path}: {image.dtype} of shape {list(image.shape)}; allowed is uint8 [height, width, {channels}]"
             + (" or [height, width]" if channels == 1 else "")
         )
-    return image.transpose(2, 0, 1)
+    return image.transpose(2, 0, 1).astype(np.uint8, copy=False)
 
 
-def _read_image_array(path: Path) -> NDArray[Any]:
+def _read_image_array(path: Path) -> NDArray[np.generic]:
     try:
         with path.open("rb") as file:
             return np.asarray(np.load(file, allow_pickle=False))
@@ -387,7 +372,7 @@ def _read_image_array(path: Path) -> NDArray[Any]:
         raise InvalidInput(f"{path}: cannot be read as a .npy array of plain numbers ({error})") from None
 
 
-def _read_picture(path: Path, mode: str) -> NDArray[Any]:
+def _read_picture(path: Path, mode: str) -> NDArray[np.generic]:
     try:
         pillow = importlib.import_module("PIL.Image")
     except ImportError:
@@ -402,14 +387,30 @@ def _read_picture(path: Path, mode: str) -> NDArray[Any]:
         raise InvalidInput(f"{path}: cannot be read as a picture ({error}): replace or remove it") from None
 
 
-def from_function(where: str, arguments: Mapping[str, Any] | None = None) -> Dataset:
-    """What a function of the user's own returns, given as `package.module:function`; it must be a Dataset."""
-    if not registry.ADDRESS.fullmatch(where):
-        raise InvalidInput(f"a function is given as package.module:function, got {where!r}")
-    function = registry.load(where)
-    if not callable(function):
-        raise InvalidInput(f"{where} is no function, but {function!r}")
-    dataset = function(**(arguments or {}))
+class DataSource(TomlTable):
+    """A data source of one's own: a class whose keys are the `data.arguments` of a recipe."""
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Its examples, with class list and normalisation constants."""
+
+
+def from_function(where: str, arguments: Mapping[str, object] | None = None) -> Dataset:
+    """The examples of a `DataSource`, or what a function returns, by `package.module:name` or an installed name."""
+    address = registry.own_address("data source", where)
+    if address is None:
+        raise InvalidInput(f"a data source of your own is given as package.module:Class, got {where!r}")
+    registry.check_allowed(address)
+    made = registry.load(address)
+    if not callable(made):
+        raise InvalidInput(f"{where} is no data source and no function, but {made!r}")
+    try:
+        dataset = made(**(arguments or {}))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise InvalidInput(f"{where}: data.arguments do not fit: {wrong}") from None
+    if isinstance(dataset, DataSource):
+        dataset = dataset.load()
     if not isinstance(dataset, Dataset):
         raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")
     return dataset

@@ -14,7 +14,7 @@ from enum import IntEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from sordino.errors import InvalidInput
 from sordino.randomness import Keystream, Purpose
 
 Indices = NDArray[np.int64]
-Labels = NDArray[np.integer[Any]]
 
 MAX_CLIENTS = 10**7
 BETA_RANGE = (1e-6, 1e6)
@@ -57,7 +56,7 @@ class Partition(Sequence[Indices]):
 
     @property
     def sizes(self) -> list[int]:
-        """How many positions each client has."""
+        """Number of examples of each client."""
         return [int(size) for size in np.diff(self._edges)]
 
 
@@ -115,32 +114,27 @@ class _Draws:
 
 def iid(examples: int, clients: int, seed: int, *, at_least: int = 1) -> list[Indices]:
     """All examples dealt at random, as evenly as possible: client sizes differ by one at most."""
-    _check_clients(clients)
-    sizes = np.full(clients, _whole("examples", examples) // clients)
+    sizes = np.full(clients, examples // clients)
     sizes[: examples % clients] += 1
     return by_sizes(examples, sizes.tolist(), seed, at_least=at_least)
 
 
 def by_sizes(examples: int, sizes: Sequence[int], seed: int, *, at_least: int = 1) -> list[Indices]:
     """As many examples for each client as its size says, chosen at random; what is left over belongs to nobody."""
-    _check_clients(len(sizes))
-    wanted = [_whole(f"size of client {k}", size) for k, size in enumerate(sizes)]
-    if sum(wanted) > _whole("examples", examples):
+    total, least = sum(sizes), min(sizes)
+    if total > examples:
+        raise InvalidInput(f"the sizes add up to {total:,}, but there are {examples:,} examples: make them smaller")
+    if least < at_least:
         raise InvalidInput(
-            f"the sizes add up to {sum(wanted):,}, but there are {examples:,} examples: make them smaller"
-        )
-    if min(wanted) < _whole("at_least", at_least):
-        raise InvalidInput(
-            f"client {wanted.index(min(wanted))} of {len(wanted):,} would get {min(wanted)} of {examples:,} examples, "
-            f"at least {at_least} are asked for: take fewer clients or set at_least={min(wanted)}"
+            f"client {sizes.index(least)} of {len(sizes):,} would get {least} of {examples:,} examples, at least "
+            f"{at_least} are asked for: take fewer clients or set at_least={least}"
         )
     owner = np.full(examples, UNUSED, np.int64)
-    order = _Draws(seed, _Use.ORDER).order(examples)
-    owner[order[: sum(wanted)]] = np.repeat(np.arange(len(wanted)), wanted)
-    return _parts(owner, len(wanted))
+    owner[_Draws(seed, _Use.ORDER).order(examples)[:total]] = np.repeat(np.arange(len(sizes)), sizes)
+    return _parts(owner, len(sizes))
 
 
-def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, at_least: int = 1) -> list[Indices]:
+def dirichlet(labels: Indices, clients: int, beta: float, seed: int, *, at_least: int = 1) -> list[Indices]:
     """Label skew: for every class, clients' shares of it are Dirichlet(beta, ..., beta); each example draws its client.
 
     Small beta gives a class to few clients, large beta nearly the same mixture to all. Drawn as Pólya's urn, which has
@@ -148,55 +142,44 @@ def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, at_least:
     at most a million. Clients with fewer than `at_least` examples are then given some, one by one, from whoever holds
     most at that moment.
     """
-    label = _checked_labels(labels)
-    _check_clients(clients)
-    if not (isinstance(beta, int | float) and BETA_RANGE[0] <= beta <= BETA_RANGE[1]):
-        raise InvalidInput(f"beta must lie between {BETA_RANGE[0]:g} and {BETA_RANGE[1]:g}, got {beta!r}")
-    _check_enough(label.size, clients, at_least)
+    if labels.size < clients * at_least:
+        raise InvalidInput(
+            f"{clients:,} clients with at least {at_least} examples each need {clients * at_least:,}, there are "
+            f"{labels.size:,}: take fewer clients, or at_least=0 if clients may be empty"
+        )
     strength = Fraction(beta).limit_denominator(BETA_DENOMINATOR)
     draws = _Draws(seed, _Use.URN)
-    owner = np.empty(label.size, np.int64)
-    for kind in np.unique(label):
-        rows = np.flatnonzero(label == kind)
+    owner = np.empty(labels.size, np.int64)
+    for kind in np.unique(labels):
+        rows = np.flatnonzero(labels == kind)
         owner[rows] = _urn(rows.size, clients, strength, draws)
     _fill(owner, clients, at_least, _Draws(seed, _Use.FILL))
     return _parts(owner, clients)
 
 
-def shards(labels: Labels, clients: int, labels_per_client: int, seed: int) -> list[Indices]:
+def shards(labels: Indices, clients: int, labels_per_client: int, seed: int) -> list[Indices]:
     """All examples cut into shards of one label each; every client is dealt `labels_per_client` shards at random.
 
     So a client holds that many labels at most, and fewer where it is dealt two shards of one label. Larger classes are
     cut into more shards, so that the largest shard is as small as can be. (McMahan et al. 2017 cut the sorted data
     evenly, where a shard may straddle two labels.)
     """
-    label = _checked_labels(labels)
-    _check_clients(clients)
-    if _whole("labels_per_client", labels_per_client) < 1:
-        raise InvalidInput(f"labels_per_client must be at least 1, got {labels_per_client}")
-    kinds, sizes = np.unique(label, return_counts=True)
+    kinds, sizes = np.unique(labels, return_counts=True)
     total = clients * labels_per_client
-    if not kinds.size <= total <= label.size:
+    if not kinds.size <= total <= labels.size:
         raise InvalidInput(
             f"{clients:,} clients with {labels_per_client} labels each need {total:,} shards; {kinds.size} labels in "
-            f"{label.size:,} examples allow {kinds.size} to {label.size:,}: change the clients or their labels"
+            f"{labels.size:,} examples allow {kinds.size} to {labels.size:,}: change the clients or their labels"
         )
-    order = _Draws(seed, _Use.ORDER).order(label.size)
+    order = _Draws(seed, _Use.ORDER).order(labels.size)
     client_of_shard = _Draws(seed, _Use.DEAL).order(total) // labels_per_client
-    owner = np.empty(label.size, np.int64)
+    owner = np.empty(labels.size, np.int64)
     first = 0
     for kind, size, pieces in zip(kinds, sizes.tolist(), _shards_of(sizes.tolist(), total), strict=True):
-        rows = order[label[order] == kind]
+        rows = order[labels[order] == kind]
         owner[rows] = client_of_shard[first + np.arange(size) * pieces // size]
         first += pieces
     return _parts(owner, clients)
-
-
-def explicit(parts: Iterable[Sequence[int] | Indices], examples: int, *, at_least: int = 1) -> list[Indices]:
-    """A split written down by hand, checked: whole numbers in range, and no example twice."""
-    _whole("examples", examples)
-    checked = [_checked_part(np.asarray(part), f"client {k}", examples) for k, part in enumerate(parts)]
-    return _disjoint(checked, [f"client {k}" for k in range(len(checked))], examples, at_least)
 
 
 def from_files(
@@ -207,15 +190,32 @@ def from_files(
     Indices are rows of the source. Where some of its rows are held out as test examples, these are dealt to nobody,
     and `examples` counts the others: what comes back are positions among those.
     """
-    last = _whole("examples", examples) + held_out.size
-    names = [str(path) for path in paths]
-    rows = [_checked_part(part, name, last) for part, name in zip(rows_in(paths), names, strict=True)]
-    _disjoint(rows, names, last, 0)
-    kept = [part[~np.isin(part, held_out)] for part in rows]
-    return _disjoint([part - np.searchsorted(held_out, part) for part in kept], names, examples, at_least)
+    owner, parts = np.full(examples + held_out.size, UNUSED, np.int64), []
+    for client, (path, listed) in enumerate(zip(paths, rows_in(paths), strict=True)):
+        rows = _checked_rows(listed, str(path), owner.size)
+        taken = rows[owner[rows] != UNUSED]
+        if taken.size:
+            raise InvalidInput(f"{path}: example {taken[0]} already belongs to {paths[owner[taken[0]]]}")
+        owner[rows] = client
+        kept = rows[~np.isin(rows, held_out)]
+        if kept.size < at_least:
+            raise InvalidInput(f"{path}: {kept.size} examples, at least {at_least} are asked for; see at_least")
+        parts.append(kept - np.searchsorted(held_out, kept))
+    return parts
 
 
-def rows_in(paths: Sequence[str | Path]) -> list[NDArray[Any]]:
+def check_dealt(parts: Sequence[Indices], examples: int, clients: int) -> list[Indices]:
+    """The parts of any split, in ascending order; refused unless there are as many as clients and all are disjoint."""
+    if len(parts) != clients:
+        raise InvalidInput(f"the split makes {len(parts)} parts, and declares {clients} clients")
+    rows = [_checked_rows(np.asarray(part), f"client {k}", examples) for k, part in enumerate(parts)]
+    owners = np.bincount(np.concatenate([_NO_ROWS, *rows]), minlength=examples)
+    if (owners > 1).any():
+        raise InvalidInput(f"the split deals example {int(owners.argmax())} to several clients: records must be apart")
+    return rows
+
+
+def rows_in(paths: Sequence[str | Path]) -> list[NDArray[np.generic]]:
     """The rows that files name, as they are written there."""
     return [_read_indices(Path(path)) for path in paths]
 
@@ -228,21 +228,15 @@ def validation_split(indices: Indices, fraction: float, seed: int, *, client: in
 
     The number set aside is rounded to the nearest whole number, and training keeps at least one example.
     """
-    if not (isinstance(fraction, int | float) and 0 <= fraction < 1):
-        raise InvalidInput(f"the validation fraction must be at least 0 and less than 1, got {fraction!r}")
-    rows = np.asarray(indices, np.int64)
-    aside = max(0, min(rows.size - 1, math.floor(rows.size * Fraction(fraction) + Fraction(1, 2))))
-    order = _Draws(seed, _Use.VALIDATION, client).order(rows.size)
-    return np.sort(rows[order[aside:]]), np.sort(rows[order[:aside]])
+    aside = max(0, min(indices.size - 1, math.floor(indices.size * Fraction(fraction) + Fraction(1, 2))))
+    order = _Draws(seed, _Use.VALIDATION, client).order(indices.size)
+    return np.sort(indices[order[aside:]]), np.sort(indices[order[:aside]])
 
 
-def label_counts(labels: Labels, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
+def label_counts(labels: Indices, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
     """How many examples of each class each client holds, `[K, classes]`; for reports of simulations only."""
-    label = _checked_labels(labels)
-    if label.max(initial=0) >= _whole("classes", classes):
-        raise InvalidInput(f"label {label.max()} does not fit {classes} classes: labels run from 0 to classes-1")
     client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    held = label[np.concatenate([*parts, np.zeros(0, np.int64)])]
+    held = labels[np.concatenate([*parts, np.zeros(0, np.int64)])]
     return np.bincount(client * classes + held, minlength=len(parts) * classes).reshape(len(parts), classes)
 
 
@@ -300,64 +294,22 @@ def _shards_of(sizes: Sequence[int], total: int) -> list[int]:
 # --- input ------------------------------------------------------------------------------------------------------------
 
 
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise InvalidInput(f"{name} must be a whole number from 0 up, got {value!r}")
-    return int(value)
-
-
-def _check_clients(clients: int) -> None:
-    if not 1 <= _whole("clients", clients) <= MAX_CLIENTS:
-        raise InvalidInput(f"a split has 1 to {MAX_CLIENTS:,} clients, got {clients}")
-
-
-def _check_enough(examples: int, clients: int, at_least: int) -> None:
-    if examples < clients * _whole("at_least", at_least):
-        raise InvalidInput(
-            f"{clients:,} clients with at least {at_least} examples each need {clients * at_least:,}, there are "
-            f"{examples:,}: take fewer clients, or at_least=0 if clients may be empty"
-        )
-
-
-def _checked_labels(labels: Labels) -> NDArray[np.int64]:
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
-        raise InvalidInput(
-            f"labels must be one list of whole numbers from 0 up, got shape {array.shape} of {array.dtype}"
-            + (f" with smallest {array.min()}" if array.dtype.kind in "iu" and array.size else "")
-        )
-    return array.astype(np.int64)
-
-
-def _checked_part(part: NDArray[Any], where: str, examples: int) -> Indices:
-    if part.size == 0:
+def _checked_rows(rows: NDArray[np.generic], where: str, examples: int) -> Indices:
+    """The rows in ascending order: whole numbers in range, none of them twice."""
+    if rows.size == 0:
         return np.zeros(0, np.int64)
-    if part.ndim != 1 or part.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"{where}: indices must be one list of whole numbers, got shape {part.shape} of {part.dtype}"
-        )
-    if part.min() < 0 or part.max() >= examples:
-        wrong = part[(part < 0) | (part >= examples)][0]
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InvalidInput(f"{where}: give one list of whole numbers, got shape {rows.shape} of {rows.dtype}")
+    found = np.sort(rows.astype(np.int64))
+    if found[0] < 0 or found[-1] >= examples:
+        wrong = found[0] if found[0] < 0 else found[-1]
         raise InvalidInput(f"{where}: there is no example {wrong}; indices run from 0 to {examples - 1}")
-    return np.sort(part.astype(np.int64))
+    if (twice := found[1:][found[1:] == found[:-1]]).size:
+        raise InvalidInput(f"{where}: example {twice[0]} is listed twice")
+    return found
 
 
-def _disjoint(parts: list[Indices], names: list[str], examples: int, at_least: int) -> list[Indices]:
-    _check_clients(len(parts))
-    owner = np.full(examples, UNUSED, np.int64)
-    for k, part in enumerate(parts):
-        if part.size < at_least:
-            raise InvalidInput(f"{names[k]}: {part.size} examples, at least {at_least} are asked for; see at_least")
-        taken = part[owner[part] != UNUSED]
-        if taken.size:
-            raise InvalidInput(f"{names[k]}: example {taken[0]} already belongs to {names[owner[taken[0]]]}")
-        if (twice := part[1:][part[1:] == part[:-1]]).size:
-            raise InvalidInput(f"{names[k]}: example {twice[0]} is listed twice")
-        owner[part] = k
-    return parts
-
-
-def _read_indices(path: Path) -> NDArray[Any]:
+def _read_indices(path: Path) -> NDArray[np.generic]:
     try:
         if path.suffix == ".npy":
             with path.open("rb") as file:

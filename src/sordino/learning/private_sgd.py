@@ -26,7 +26,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head
 from sordino.learning.draws import Stream
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
-from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
+from sordino.learning.optimizers import Descent, Optimizer
 from sordino.learning.stacked_model import LOOP, Batch, Loss, StackedModel, probes
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, summed
@@ -34,7 +34,6 @@ from sordino.randomness import BLOCK_WORDS, Randomness, Rows
 
 RESOLUTION = 20  #: bits of the noise: sigma is 2^20 grid steps
 ROUNDING_RISK = 1e-9  #: beta: the probability per step that coarsening moves a sum further than its bound
-CLIPS = 1e-30, 1e30  #: of gradients: beyond them their scale leaves the range of float64
 LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
 SMALLEST_CLIP = 8
 MASK_WORDS = 2**20  #: words of dropout masks that are drawn at a time
@@ -89,25 +88,12 @@ class PrivateTraining:
         """How many steps a silo takes in a round, whatever the number of its records."""
         return self.steps
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.optimizer, Optimizer):
-            raise InvalidInput(f"optimizer must be SGD(...), Adam(...) or RMSprop(...), got {self.optimizer!r}")
-        for name in ("clip", "noise_multiplier", "sampling_rate", "expected_batch"):
-            check_positive(name, getattr(self, name))
-        for name in ("steps", "shares"):
-            check_count(name, getattr(self, name))
-        if not CLIPS[0] <= self.clip <= CLIPS[1]:
-            raise InvalidInput(f"clip must be a number from {CLIPS[0]:g} to {CLIPS[1]:g}, got {self.clip!r}")
-        if not 2.0**-32 <= self.sampling_rate <= 1:
-            raise InvalidInput(f"sampling_rate must be a probability from 2^-32 to 1, got {self.sampling_rate!r}")
-        if not 4 <= self.resolution <= 24 or not 0 <= self.coarsening <= 24:
-            raise InvalidInput(
-                f"resolution lies in 4 .. 24 and coarsening in 0 .. 24 bits, got {self.resolution!r} and "
-                f"{self.coarsening!r}"
-            )
+    def effort(self, sizes: Sequence[int]) -> tuple[int, float]:
+        """Records in a batch, and about how many silos with so many records train on in a round together."""
+        return 1, sum(sizes) * self.sampling_rate * self.steps
 
     def grid(self, values: int) -> SumGrid:
-        """The grid of sums over so many values."""
+        """The grid of sums over `values` values."""
         return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
 
     def guarantee(self, values: int, adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE) -> Guarantee:
@@ -475,27 +461,13 @@ class _Masks:
         for row, b, n in zip(records.rows, counts.tolist(), records.sizes.tolist(), strict=True):
             for first in range(0, b, step):
                 own = min(step, b - first) * each
-                words = draws.draw(randomness, np.array([row]), Stream.DROPOUT, t, own, n * each, first * each)
+                place = draws.beginning(t, n * each) + first * each
+                words = draws.draw_from(randomness, np.array([row]), Stream.DROPOUT, place, own)
                 yield words.reshape(-1, 1, each)
 
 
 __all__ = [
-    "RESOLUTION",
-    "IntegerSums",
-    "PrivateTraining",
-    "Records",
-    "SumGrid",
-    "coarse_sensitivity",
-    "coarsened",
-    "gradient_of",
-    "grid_for",
-    "head_of",
-    "integer_noise",
-    "integer_rows",
-    "integer_sums",
-    "least_noise",
-    "noise_alone",
-    "noisy_sums",
-    "remembers",
-    "too_faint",
+    "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "coarse_sensitivity", "coarsened",
+    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
+    "noisy_sums", "remembers", "too_faint",
 ]  # fmt: skip

@@ -15,11 +15,12 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -28,11 +29,11 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
 from sordino.learning.layers import ClientKernels
-from sordino.learning.optimizers import check_count, check_positive
+from sordino.learning.models import Loss, parameter_layout
 from sordino.learning.replay import Output, Replayer
+from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
 
-Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
 Buffers = dict[str, Tensor]
 LEAST_WIDTH = 2  #: a batch of one client takes other kernels, whose last bits differ
 
@@ -79,7 +80,7 @@ class Batch:
     masks: tuple[Tensor, ...] = ()
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """The same for some of the clients."""
+        """The batch of some of the clients."""
         return Batch(self.x[index], self.y[index], tuple(mask[index] for mask in self.masks))
 
 
@@ -92,25 +93,19 @@ class StackedModel:
         self.execution = execution
         self._kernels = ClientKernels(execution.unfolded, gpu=device if device.type == "cuda" else None)
         self._replayer = Replayer() if device.type == "cuda" else None
-        trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
-        if not trained:
-            raise InvalidInput("the model has no trainable parameters: there is nothing to learn")
-        if wrong := [name for name, p in trained.items() if p.dtype != torch.float32]:
-            raise InvalidInput(
-                f"trainable parameters must be float32, but {', '.join(wrong)} are not: use model.float()"
-            )
-        self.shapes = {name: p.shape for name, p in trained.items()}
-        self.sizes = {name: p.numel() for name, p in trained.items()}
-        self.size = sum(self.sizes.values())
+        layout = parameter_layout(self._model)
+        self.shapes = dict(zip(layout.names, layout.shapes, strict=True))
+        self.sizes = dict(zip(layout.names, layout.sizes, strict=True))
+        self.size = layout.size
         self.device = device
         self._changing: tuple[str, ...] = ()
-        self._tried: dict[tuple[torch.Size, torch.dtype], torch.Size] = {}
+        self._tried: set[tuple[torch.Size, torch.dtype]] = set()
         for parameter in self._model.parameters():
             parameter.requires_grad_(False)
 
     @property
     def model(self) -> nn.Module:
-        """The copy, whose own parameters mean nothing."""
+        """The private copy; its own parameters are not used."""
         return self._model
 
     @property
@@ -123,25 +118,23 @@ class StackedModel:
         made = self._model.masks(words) if isinstance(self._model, TakesMasks) else ()
         return tuple(self.upload(mask.numpy()) for mask in made)
 
-    def upload(self, values: NDArray[Any]) -> Tensor:
+    def upload(self, values: NDArray[np.generic]) -> Tensor:
         """The values on the device; the processor does not wait until a GPU has taken them."""
         here = torch.from_numpy(values)
         return here if self.device.type == "cpu" else here.pin_memory().to(self.device, non_blocking=True)
 
-    def try_out(self, x: Tensor) -> torch.Size:
-        """The shape of one batch's scores; finds the buffers that training changes, and refuses what cannot work."""
-        key = x.shape, x.dtype
-        if key not in self._tried:
-            self._check_norms()
-            self._tried[key] = self._scores(x.to(self.device)).shape
-        return self._tried[key]
-
-    def _scores(self, x: Tensor) -> Tensor:
+    def try_out(self, x: Tensor) -> None:
+        """Find the buffers that training on batches such as `x` changes, and refuse what cannot work."""
+        if (x.shape, x.dtype) in self._tried:
+            return
+        for name, part in self._model.named_modules():
+            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
         try:
             with torch.no_grad():
-                scores: Tensor = self._model(x)
+                self._model(x.to(self.device))
         except (RuntimeError, ValueError, TypeError) as error:
             raise InvalidInput(
                 f"the model cannot compute a batch of shape {list(x.shape)}: {error}. Check the shape of the records; "
@@ -154,12 +147,7 @@ class StackedModel:
                 "as sordino.learning.models.Network does with MaskedDropout"
             )
         self._changing = self._changed_since(before)
-        return scores
-
-    def _check_norms(self) -> None:
-        for name, part in self._model.named_modules():
-            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
-                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
+        self._tried.add((x.shape, x.dtype))
 
     def _changed_since(self, before: Buffers) -> tuple[str, ...]:
         """All buffers of those modules of which one has changed; the copy is put back as it was."""
@@ -230,7 +218,8 @@ class StackedModel:
 
     def _many(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         if self._replayer is None:
-            return self._together(parameters, buffers, batch)
+            pieces, loss = self._pieces(parameters, buffers, batch)
+            return torch.cat(pieces, dim=1), loss
         own = [buffers[name] for name in self._changing]
         inputs = (parameters, batch.x, batch.y, *own, *batch.masks)
         gradient, loss, *changed = self._replayer.run(self._gradients_of, inputs)
@@ -254,10 +243,6 @@ class StackedModel:
     def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
         inputs = (x, masks) if masks else (x,)
         return self._loss(functional_call(self._model, (named, buffers), inputs), y)
-
-    def _together(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
-        pieces, loss = self._pieces(parameters, buffers, batch)
-        return torch.cat(pieces, dim=1), loss
 
     def _pieces(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradients of all tensors, `[w, n]` each: as clients share nothing, the losses' sum has those of each."""
@@ -301,7 +286,7 @@ def _whole_precision() -> Iterator[None]:
 
 
 def _generators(device: torch.device) -> list[Tensor]:
-    """Where PyTorch's global generators stand."""
+    """The states of PyTorch's global generators."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -330,7 +315,6 @@ def choose_width(
     For private training, whose gradients are those of single records, B is 1. Timings vary from run to run, and with
     them the choice: a run that must be repeated exactly keeps the choice it began with.
     """
-    check_positive("budget_seconds", budget_seconds)
     x = torch.linspace(-1, 1, math.prod(batch_shape), device=device).view(*batch_shape)
     widths = WIDTHS if x.device.type == "cpu" else GPU_WIDTHS
     share = budget_seconds / (len(widths) + 1)

@@ -6,7 +6,7 @@ They are apart from the code, which needs torch: reading a recipe does not.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 from pydantic import Field
@@ -30,6 +30,7 @@ from sordino.parts.tables import (
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
     from sordino.learning.optimizers import Optimizer
+    from sordino.learning.optimizers import WeightDecay as WeightDecayRule
 
 LearningRate = Annotated[Positive, Field(description="learning rate")]
 Momentum = Annotated[Share, Field(description="momentum")]
@@ -50,14 +51,17 @@ class OptimizerSpec(Spec):
         """The optimiser, which moves parameters `[K, d]` in place."""
 
 
-def _common(spec: Any) -> dict[str, Any]:
-    from sordino.learning import optimizers
+class _Shipped(OptimizerSpec):
+    """What the shipped rules share; each has these keys in an order of its own."""
 
-    decay = optimizers.WeightDecay(spec.weight_decay, spec.decayed or ("*",))
-    return {"lr": spec.lr, "weight_decay": decay, "decay": spec.decay}
+    def common(self) -> tuple[float, WeightDecayRule, float]:
+        """Learning rate, weight decay and the learning rate's own decay."""
+        from sordino.learning.optimizers import WeightDecay
+
+        return self.lr, WeightDecay(self.weight_decay, self.decayed or ("*",)), self.decay
 
 
-class SgdSpec(OptimizerSpec):
+class SgdSpec(_Shipped):
     """Stochastic gradient descent."""
 
     name: str = tag("sgd", "stochastic gradient descent")
@@ -71,16 +75,16 @@ class SgdSpec(OptimizerSpec):
     def build(self) -> Optimizer:
         from sordino.learning import optimizers
 
-        return optimizers.SGD(**_common(self), momentum=self.momentum, nesterov=self.nesterov)
+        return optimizers.SGD(*self.common(), momentum=self.momentum, nesterov=self.nesterov)
 
     @reads(".")
-    def nesterov_needs_momentum(self, recipe: Any) -> Found:
-        """Nesterov's is a kind of momentum."""
+    def nesterov_needs_momentum(self, recipe: object) -> Found:
+        """Refuse Nesterov's momentum without momentum."""
         if self.nesterov and not self.momentum:
             yield ".nesterov", "got true with momentum = 0; allowed: only with momentum above 0"
 
 
-class AdamSpec(OptimizerSpec):
+class AdamSpec(_Shipped):
     """Adam, without AMSGrad."""
 
     name: str = tag("adam", "Adam, without AMSGrad")
@@ -95,10 +99,10 @@ class AdamSpec(OptimizerSpec):
     def build(self) -> Optimizer:
         from sordino.learning import optimizers
 
-        return optimizers.Adam(**_common(self), betas=(self.beta1, self.beta2), epsilon=self.epsilon)
+        return optimizers.Adam(*self.common(), betas=(self.beta1, self.beta2), epsilon=self.epsilon)
 
 
-class RmsPropSpec(OptimizerSpec):
+class RmsPropSpec(_Shipped):
     """RMSprop, not centred."""
 
     name: str = tag("rmsprop", "RMSprop, not centred")
@@ -113,13 +117,13 @@ class RmsPropSpec(OptimizerSpec):
     def build(self) -> Optimizer:
         from sordino.learning import optimizers
 
-        return optimizers.RMSprop(**_common(self), rho=self.rho, epsilon=self.epsilon, momentum=self.momentum)
+        return optimizers.RMSprop(*self.common(), rho=self.rho, epsilon=self.epsilon, momentum=self.momentum)
 
 
 AnyOptimizer = Annotated[OptimizerSpec, Slot("optimizer")]
 
 
-def _one_epoch_unless_steps(earlier: dict[str, Any]) -> int | None:
+def _one_epoch_unless_steps(earlier: dict[str, object]) -> int | None:
     return 1 if earlier.get("steps") is None else None
 
 
@@ -153,9 +157,7 @@ class Training(TomlTable):
 
         change = self.augmentation
         if change is not None and len(shape) != 3:
-            raise InvalidInput(
-                f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
-            )
+            raise InvalidInput(f"augmentation is for images, and records of shape {list(shape)} are none: leave it out")
         return cohort.LocalTraining(
             self.optimizer.build(),
             epochs=self.epochs,

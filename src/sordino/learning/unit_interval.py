@@ -6,21 +6,7 @@ from dataclasses import replace
 
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
-from sordino.learning.examples import Dataset, Normalisation
-
-#: The smallest and the largest value of Covertype's ten measurements; its 44 indicators are 0 or 1 already.
-_COVERTYPE = (
-    (1859, 3858), (0, 360), (0, 66), (0, 1397), (-173, 601), (0, 7117), (0, 254), (0, 254), (0, 254), (0, 7173),
-)  # fmt: skip
-UNIT = {
-    "digits": Normalisation((0.0,), (16.0,)),
-    "mnist": Normalisation((0.0,), (255.0,)),
-    "fashion-mnist": Normalisation((0.0,), (255.0,)),
-    "covertype": Normalisation(
-        (*(float(low) for low, _ in _COVERTYPE), *(0.0,) * 44),
-        (*(float(high - low) for low, high in _COVERTYPE), *(1.0,) * 44),
-    ),
-}
+from sordino.learning.examples import Dataset
 
 
 def unit_interval(name: str) -> Dataset:
@@ -29,9 +15,10 @@ def unit_interval(name: str) -> Dataset:
     Personalised LDP-FL does not say how its features are scaled. This is the one reading under which the thresholds c
     that it states and the accuracies without noise fit each other on all its data sets.
     """
-    if name not in UNIT:
-        raise InvalidInput(f"no range is known of {name!r}; allowed: {', '.join(UNIT)}")
-    return replace(datasets.load(name), normalisation=UNIT[name])
+    scaled = datasets.known(name).unit_interval
+    if scaled is None:
+        raise InvalidInput(f"no range is known of {name!r}: take another data set")
+    return replace(datasets.load(name), normalisation=scaled)
 
 
-__all__ = ["UNIT", "unit_interval"]
+__all__ = ["unit_interval"]

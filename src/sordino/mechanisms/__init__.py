@@ -1,7 +1,5 @@
 """Randomisers: one file each, pure, vectorised over `[K, d]`, with exact guarantees."""
 
-from pkgutil import resolve_name
-
 from sordino.errors import InvalidInput
 from sordino.mechanisms.bits import BitRandomizer, FixedPoint
 from sordino.mechanisms.domain import BitString, Box, FiniteSet, IntegerRange, L1Ball, L2Ball, Sphere
@@ -15,62 +13,30 @@ from sordino.mechanisms.plain import ClipOnly, NoisySums, NoPrivacy
 from sordino.mechanisms.privunit import PrivUnitG
 from sordino.mechanisms.sign import RandomizedSign
 from sordino.mechanisms.two_point import TwoPoint
+from sordino.parts import registry
 
-MECHANISMS: tuple[type[Mechanism], ...] = (
-    TwoPoint,
-    Laplace,
-    Gaussian,
-    RandomizedSign,
-    Exponential,
-    BitRandomizer,
-    RandomizedLabel,
-    Piecewise,
-    PrivUnitG,
-    NoPrivacy,
-    ClipOnly,
-)
+PARTS = ("mechanism", "randomizer")  #: the kinds of parts that are mechanisms
+
+
+def mechanisms() -> dict[str, type[Mechanism]]:
+    """Every mechanism by name: the shipped ones, and those that installed packages offer."""
+    return {name: mechanism_named(name) for part in PARTS for name in registry.addresses(part)}
 
 
 def mechanism_named(name: str) -> type[Mechanism]:
     """A mechanism by its name, or anybody's own as `package.module:Class`."""
-    if ":" not in name:
-        found = {mechanism.name: mechanism for mechanism in MECHANISMS}
-        if name not in found:
-            raise InvalidInput(f"no mechanism {name!r}; there are {', '.join(found)}")
-        return found[name]
-    try:
-        own = resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput(f"no mechanism {name!r}: {error}") from None
+    address = registry.address_of("mechanism", name) or registry.address_of("randomizer", name)
+    if address is None:
+        raise InvalidInput(f"no mechanism {name!r}; there are {', '.join(mechanisms())}")
+    own = registry.load(address)
     if not (isinstance(own, type) and issubclass(own, Mechanism)):
         raise InvalidInput(f"{name} is not a subclass of sordino.Mechanism")
     return own
 
 
 __all__ = [
-    "MECHANISMS",
-    "BitRandomizer",
-    "BitString",
-    "Box",
-    "ClipOnly",
-    "Diagnostics",
-    "Exponential",
-    "FiniteSet",
-    "FixedPoint",
-    "Gaussian",
-    "IntegerRange",
-    "L1Ball",
-    "L2Ball",
-    "Laplace",
-    "Mechanism",
-    "NoPrivacy",
-    "NoisySums",
-    "Piecewise",
-    "PrivUnitG",
-    "Randomized",
-    "RandomizedLabel",
-    "RandomizedSign",
-    "Sphere",
-    "TwoPoint",
-    "mechanism_named",
-]
+    "BitRandomizer", "BitString", "Box", "ClipOnly", "Diagnostics", "Exponential", "FiniteSet", "FixedPoint",
+    "Gaussian", "IntegerRange", "L1Ball", "L2Ball", "Laplace", "Mechanism", "NoPrivacy", "NoisySums", "Piecewise",
+    "PrivUnitG", "Randomized", "RandomizedLabel", "RandomizedSign", "Sphere", "TwoPoint", "mechanism_named",
+    "mechanisms",
+]  # fmt: skip

@@ -5,7 +5,7 @@ probability p (b = 1) or q (b = 0), which may differ by position:
 
 * `rappor` (symmetric): p = e^(eps/k) / (1 + e^(eps/k)), q = 1 - p, where strings differ in at most k bits: 2 for
   one-hot codes, all of them otherwise.
-* `optimised` (OUE): p = 1/2, q = 1/(e^eps + 1), for one-hot codes.
+* `optimised` (OUE): p = 1/2, q = 1/(1 + e^(2 eps/k)).
 * `theorem1`: p = 1/(1 + a), q = 1/(1 + a e^e0), e0 = 2 eps/(r l): nearly eps, and nearly no signal.
 * `theorem2`: even positions p = a/(1 + a), odd positions p = 1/(1 + a^3), q as above. The paper claims eps for the
   record; the proof lets powers of a cancel that in fact add up. Two-valued ratios give (r l/2)(eps_even + eps_odd):
@@ -19,27 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood, reach
+from sordino.mechanisms.arrays import Float64s, Floats, Int64s, Numbers, as_array, as_matrix, store_tile, tiles
 from sordino.mechanisms.cases import DEEP, WIDE, Case, Scores, Specimen
-from sordino.mechanisms.domain import BitString, as_array
+from sordino.mechanisms.domain import BitString
 from sordino.mechanisms.integers import ONE, exp_bounds, log_ratio, probability_threshold
-from sordino.mechanisms.interface import (
-    Diagnostics,
-    Float64s,
-    Floats,
-    Mechanism,
-    Randomized,
-    as_matrix,
-    check_cohort,
-    store_tile,
-    tiles,
-)
+from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized
 from sordino.mechanisms.laws import Atoms
 from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
@@ -123,41 +114,36 @@ class BitRandomizer(Mechanism):
     name: ClassVar[str] = "bits"
 
     def __init__(
-        self,
-        ones: Sequence[int] | NDArray[np.int64],
-        zeros: Sequence[int] | NDArray[np.int64],
-        domain: BitString,
-        *,
-        name: str = "bits",
-        claims: Claim | None = None,
+        self, ones: ArrayLike, zeros: ArrayLike, domain: BitString, *, name: str = "bits", claim: Claim | None = None
     ) -> None:
         self.ones = _thresholds("ones", ones, domain.length)
         self.zeros = _thresholds("zeros", zeros, domain.length)
         self.domain: BitString = domain
         self.variant = name
-        self._claim = claims
+        self.claims = () if claim is None else (claim,)
 
     @classmethod
     def rappor(cls, epsilon: float, domain: BitString) -> BitRandomizer:
         """Symmetric unary encoding: p = 1 - q, and eps for any two strings of the domain."""
         odds = _exp(checked_epsilon(epsilon) / domain.differing)
-        return cls._build(odds / (1 + odds), 1 / (1 + odds), domain, "rappor")
+        return cls(*_facing(odds / (1 + odds), 1 / (1 + odds)), domain, name="rappor")
 
     @classmethod
     def optimised(cls, epsilon: float, domain: BitString) -> BitRandomizer:
-        """Optimised unary encoding: p = 1/2, q = 1/(e^eps + 1); eps for one-hot codes."""
-        if not domain.one_hot:
-            raise InvalidInput("optimised unary encoding is for one-hot codes: give BitString(length, one_hot=True)")
-        odds = _exp(checked_epsilon(epsilon))
-        return cls._build(Fraction(1, 2), 1 / (1 + odds), domain, "optimised")
+        """Optimised unary encoding: p = 1/2, and q for eps on one-hot codes.
+
+        Where any bits may differ it is the randomiser of Theorem 1 at a = 1.
+        """
+        odds = _exp(2 * checked_epsilon(epsilon) / domain.differing)
+        return cls(*_facing(Fraction(1, 2), 1 / (1 + odds)), domain, name="optimised")
 
     @classmethod
     def theorem1(cls, epsilon: float, domain: BitString, *, a: float = 10.0) -> BitRandomizer:
         """Theorem 1: p = 1/(1 + a), q = 1/(1 + a e^e0)."""
         odds = _exp(2 * checked_epsilon(epsilon) / domain.length)
         alpha = _coefficient(a)
-        claim = _claim(epsilon, "Theorem 1")
-        return cls._build(1 / (1 + alpha), 1 / (1 + alpha * odds), domain, "theorem 1", claim)
+        thresholds = _facing(1 / (1 + alpha), 1 / (1 + alpha * odds))
+        return cls(*thresholds, domain, name="theorem 1", claim=_claim(epsilon, "Theorem 1"))
 
     @classmethod
     def theorem2(cls, epsilon: float, domain: BitString, *, a: float = 10.0) -> BitRandomizer:
@@ -167,30 +153,13 @@ class BitRandomizer(Mechanism):
         even = _facing(alpha / (1 + alpha), 1 / (1 + alpha * odds))
         odd = _facing(1 / (1 + alpha**3), 1 / (1 + alpha * odds))
         parity = np.arange(domain.length) % 2
-        claim = _claim(epsilon, "Theorem 2")
         ones, zeros = (np.where(parity == 0, e, o) for e, o in zip(even, odd, strict=True))
-        return cls(ones, zeros, domain, name="theorem 2", claims=claim)
-
-    @classmethod
-    def _build(
-        cls,
-        p: Fraction,
-        q: Fraction,
-        domain: BitString,
-        name: str,
-        claims: Claim | None = None,
-    ) -> BitRandomizer:
-        ones, zeros = _facing(p, q)
-        return cls([ones], [zeros], domain, name=name, claims=claims)
-
-    @property
-    def clients(self) -> int | None:
-        return None
+        return cls(ones, zeros, domain, name="theorem 2", claim=_claim(epsilon, "Theorem 2"))
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
         """Randomise `[n, length]` bits (0/1 or booleans); each row has its own stream."""
         bits = as_bits(values, self.domain.length)
-        check_cohort(self, len(bits), randomness)
+        self.check_rows(len(bits), randomness)
         if self.domain.one_hot and (bits.sum(axis=1, dtype=np.int64) != 1).any():
             raise InvalidInput(
                 "a one-hot code has exactly one bit set in every row: this guarantee is for such codes only"
@@ -273,9 +242,6 @@ class BitRandomizer(Mechanism):
             loss, basis = self.record_loss(), "sum over a record's bits, each by enumeration"
         return Guarantee(SERVER, adjacency, Pure(loss), basis)
 
-    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        return self._claim
-
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         if values != self.domain.length:
             raise InvalidInput(f"a record has {self.domain.length} bits, got {values}")
@@ -283,13 +249,13 @@ class BitRandomizer(Mechanism):
 
     # --- audits
 
-    def _one_probability(self, bits: NDArray[Any]) -> Float64s:
+    def _one_probability(self, bits: Numbers) -> Float64s:
         return np.where(bits, self.ones, self.zeros) / ONE
 
-    def law(self, values: NDArray[Any]) -> Atoms:
+    def law(self, values: Numbers) -> Atoms:
         return Atoms.bits(self._one_probability(values))
 
-    def likelihood_ratio(self, first: NDArray[Any], second: NDArray[Any]) -> Ratio:
+    def likelihood_ratio(self, first: Numbers, second: Numbers) -> Ratio:
         return likelihood.of_bits(self._one_probability(first), self._one_probability(second))
 
     def _extent(self, values: int, limit: float | None) -> Reach:
@@ -311,10 +277,8 @@ class BitRandomizer(Mechanism):
         for code in cls._one_hot(epsilon):
             d = code.domain.length
             first, second = np.eye(d, dtype=np.uint8)[:2]
-            yield cases.case(
-                code, f"one-hot code of {d} bits", cases.rows(code, first, second, np.eye(d)[0] - np.eye(d)[1]),
-                code.guarantee(), attack="two codes", name=f"bits ({code.variant})", most_trials=200_000,
-            )  # fmt: skip
+            told = cases.promised(f"bits ({code.variant})", f"one-hot code of {d} bits", code.guarantee(), "two codes")
+            yield Case.of(told, cases.rows(code, first, second, np.eye(d)[0] - np.eye(d)[1]), 200_000)
 
     def _some_bits(self, positions: NDArray[np.intp], unit: str, adjacency: Adjacency) -> Case:
         """Records that differ in these positions only, scored by the exact log-likelihood ratio of their bits.
@@ -331,10 +295,9 @@ class BitRandomizer(Mechanism):
             return np.asarray(output.numbers() @ gain, dtype=np.float64)
 
         loss = part.guarantee(Adjacency.RECORD_REPLACE).loss
-        return cases.case(
-            part, unit, sample, Guarantee(SERVER, adjacency, loss, "enumerated, bit by bit"),
-            attack="exact log-likelihood ratio", claim=self.claim(), name="bits (Theorem 2)", most_trials=200_000,
-        )  # fmt: skip
+        proof = Guarantee(SERVER, adjacency, loss, "enumerated, bit by bit")
+        attack = "exact log-likelihood ratio"
+        return Case.of(cases.promised("bits (Theorem 2)", unit, proof, attack, self.claim()), sample, 200_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -358,7 +321,7 @@ def as_bits(values: ArrayLike, length: int) -> Bits:
     return array.astype(np.uint8, copy=False)
 
 
-def _thresholds(name: str, given: Any, length: int) -> NDArray[np.int64]:
+def _thresholds(name: str, given: ArrayLike, length: int) -> Int64s:
     """One threshold for all positions or one per position, each a whole number from 1 to 2^32 - 1."""
     array = np.atleast_1d(as_array(name, given))
     if array.dtype.kind not in "iu" or array.ndim != 1 or array.size not in (1, length):
@@ -369,7 +332,7 @@ def _thresholds(name: str, given: Any, length: int) -> NDArray[np.int64]:
 
 
 def _claim(epsilon: float, theorem: str) -> Claim:
-    """Of a record, exchanged for another: the paper's theorems speak of no more."""
+    """The paper's theorems are about replacing one record, and about nothing else."""
     formula = f"eps for the whole bit string of a record (LDPFL, {theorem})"
     return Claim(epsilon, 0.0, formula, Adjacency.RECORD_REPLACE)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sordino.mechanisms.arrays import Float64s, Numbers
+from sordino.mechanisms.output import Output
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Adversary, Claim, Guarantee
 from sordino.randomness import Keystream
@@ -19,7 +20,7 @@ from sordino.randomness import Keystream
 if TYPE_CHECKING:
     from sordino.mechanisms.interface import Mechanism
 
-Scores = NDArray[np.float64]
+Scores = Float64s
 Points = tuple[tuple[float, float], ...]  #: (epsilon, delta) pairs that a proof gives
 Sampler = Callable[[bool, int, int], Scores]
 """(which of the two worlds, trials, seed) -> the score of each trial; higher speaks for the first world."""
@@ -31,8 +32,8 @@ ENDS = "the two ends of the range"
 
 
 @dataclass(frozen=True)
-class Case:
-    """One pair of worlds to tell apart, with what is claimed and what is proven about it."""
+class Promise:
+    """What is claimed and what is proven about a pair of worlds, and how an attack tells them apart."""
 
     mechanism: str
     unit: str
@@ -43,9 +44,20 @@ class Case:
     delta: float
     basis: str
     attack: str
+    curve: Points = ()  #: what else the proof says, at other deltas
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Promise):
+    """One pair of worlds to draw from and to tell apart, with what is claimed and what is proven about it."""
+
     sampler: Sampler
     most_trials: int = 10**9
-    curve: Points = ()  #: what else the proof says, at other deltas
+
+    @classmethod
+    def of(cls, promise: Promise, sampler: Sampler, most_trials: int = 10**9) -> Case:
+        """The case of a promise that this sampler draws for."""
+        return cls(**vars(promise), sampler=sampler, most_trials=most_trials)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +74,20 @@ class Specimen:
 # --- samplers ---------------------------------------------------------------------------------------------------------
 
 
-def columns(mechanism: Mechanism, first: Any, second: Any, score: Callable[[Any], Scores] | None = None) -> Sampler:
+def columns(
+    mechanism: Mechanism, first: float, second: float, score: Callable[[Output], Scores] | None = None
+) -> Sampler:
     """Each column one trial: the values of an upload are randomised independently. The score is the estimate itself."""
 
     def sample(world: bool, trials: int, seed: int) -> Scores:
         values = np.full((1, trials), first if world else second)
         output = mechanism.randomize(values, Keystream.simulation(seed, [0], int(world))).output
-        estimates = score(output) if score else np.asarray(mechanism.estimate(output)[0], dtype=np.float64)
-        return np.asarray(estimates)
+        return score(output) if score else np.asarray(mechanism.estimate(output)[0], dtype=np.float64)
 
     return sample
 
 
-def rows(mechanism: Mechanism, first: Any, second: Any, weights: Any) -> Sampler:
+def rows(mechanism: Mechanism, first: Numbers, second: Numbers, weights: Numbers) -> Sampler:
     """Each row one trial of a vector mechanism; the score is a weighted sum of its estimates."""
 
     def sample(world: bool, trials: int, seed: int) -> Scores:
@@ -90,51 +103,29 @@ def rows(mechanism: Mechanism, first: Any, second: Any, weights: Any) -> Sampler
 # --- cases and specimens ----------------------------------------------------------------------------------------------
 
 
-def case(
-    mechanism: Mechanism,
-    unit: str,
-    sampler: Sampler,
-    guarantee: Guarantee,
-    *,
-    attack: str,
-    claim: Claim | None = None,
-    delta: float = 0.0,
-    name: str | None = None,
-    most_trials: int = 10**9,
-) -> Case:
-    """A case with what the guarantee proves at this delta."""
-    return Case(
-        mechanism=name or mechanism.name,
-        unit=unit,
-        adjacency=guarantee.adjacency,
-        adversary=guarantee.adversary,
-        claim=claim,
-        proven=accountant.epsilon(guarantee.loss, delta),
-        delta=delta,
-        basis=guarantee.basis,
-        attack=attack,
-        sampler=sampler,
-        most_trials=most_trials,
-    )
+def promised(
+    name: str, unit: str, guarantee: Guarantee, attack: str, claim: Claim | None = None, delta: float = 0.0
+) -> Promise:
+    """What a guarantee proves at this delta, and what is claimed beside it."""
+    proven = accountant.epsilon(guarantee.loss, delta)
+    adjacency, adversary = guarantee.adjacency, guarantee.adversary
+    return Promise(name, unit, adjacency, adversary, claim, proven, delta, guarantee.basis, attack)
 
 
-def one_value(mechanism: Mechanism, reach: float = 1.0, *, delta: float = 0.0, name: str | None = None) -> Case:
-    """One value of a box, at one end or the other."""
+def one_value(mechanism: Mechanism, *, delta: float = 0.0, name: str | None = None) -> Case:
+    """One value of the box [-1, 1], at one end or the other."""
     guarantee = mechanism.guarantee(Adjacency.COORDINATE)
-    return case(
-        mechanism, "one value", columns(mechanism, reach, -reach), guarantee,
-        attack=ENDS, claim=mechanism.claim(), delta=delta, name=name,
-    )  # fmt: skip
+    told = promised(name or mechanism.name, "one value", guarantee, ENDS, mechanism.claim(), delta)
+    return Case.of(told, columns(mechanism, 1.0, -1.0))
 
 
 def upload(mechanism: Mechanism, values: int) -> Case:
     """Every value of an upload, at one end or the other."""
-    ends = np.ones(values)
-    return case(
-        mechanism, f"upload of {values} values", rows(mechanism, ends, -ends, ends),
-        mechanism.guarantee(values=values), attack="all values at one end or the other",
-        claim=mechanism.claim(values=values), most_trials=100_000,
-    )  # fmt: skip
+    ends, unit, attack = np.ones(values), f"upload of {values} values", "all values at one end or the other"
+    guarantee, claim = mechanism.guarantee(values=values), mechanism.claim(values=values)
+    return Case.of(
+        promised(mechanism.name, unit, guarantee, attack, claim), rows(mechanism, ends, -ends, ends), 100_000
+    )
 
 
 def deep_and_wide(

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms.arrays import Float32s, Float64s, Floats, Numbers, as_array, check_finite
 from sordino.privacy.guarantee import check_count
 
-Float32s = NDArray[np.float32]
-Pair = tuple[NDArray[Any], NDArray[Any]]
+Pair = tuple[Numbers, Numbers]
 
 FAR = 1000.0  #: times the radius: an input that must be clipped
 _PROBES = np.array([1.0, -1.0, 0.0, 0.5, FAR, -0.25, -FAR])
@@ -28,7 +28,7 @@ class Domain(ABC):
     by_value: ClassVar[bool] = False  #: whether each value is clipped and randomised by itself
 
     @abstractmethod
-    def probe(self, values: int) -> NDArray[Any]:
+    def probe(self, values: int) -> Numbers:
         """`[d]` inputs at both ends, at the centre, in between and far outside: missing clipping shows."""
 
     @abstractmethod
@@ -39,24 +39,20 @@ class Domain(ABC):
         """Two vectors as far apart as the domain allows."""
         raise InvalidInput(f"a {type(self).__name__} has no two vectors that lie furthest apart")
 
-    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def clipped(self, values: Float64s) -> Float64s:
         """`[K, d]` values moved into the domain."""
         raise InvalidInput(f"nothing is clipped to a {type(self).__name__}")
 
-    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+    def centre_of(self, values: int) -> tuple[Float64s, int]:
         """The centre, and how often it is repeated: one value stands for all where all are alike."""
         return np.zeros(values), 1
 
-
-def as_array(name: str, given: Any) -> NDArray[Any]:
-    """numpy's view of a value or of nested lists; ragged ones are refused."""
-    try:
-        return np.asarray(given)
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{name} must form a rectangular array of numbers: {error}") from None
+    def check_values(self, values: int) -> None:
+        """Refuse vectors of a length that the domain does not describe."""
+        return
 
 
-def _per_value(name: str, given: float | Sequence[float] | NDArray[np.floating]) -> Float32s:
+def _per_value(name: str, given: ArrayLike) -> Float32s:
     """A scalar or one number per value, as finite float32."""
     array = as_array(name, given)
     if array.dtype.kind not in "fiu" or array.ndim > 1 or array.size == 0:
@@ -76,11 +72,7 @@ class Box(Domain):
     radius: Float32s
     by_value: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        centre: float | Sequence[float] | NDArray[np.floating] = 0.0,
-        radius: float | Sequence[float] | NDArray[np.floating] = 1.0,
-    ) -> None:
+    def __init__(self, centre: ArrayLike = 0.0, radius: ArrayLike = 1.0) -> None:
         object.__setattr__(self, "centre", _per_value("centre", centre))
         object.__setattr__(self, "radius", _per_value("radius", radius))
         if not (self.radius >= 1e-30).all() or not (self.radius <= 1e30).all():
@@ -110,7 +102,6 @@ class Box(Domain):
         return cls(np.repeat(middle, counts), np.repeat(reach, counts))
 
     def check_values(self, values: int) -> None:
-        """Refuse vectors whose length the box does not describe."""
         for name, array in (("centre", self.centre), ("radius", self.radius)):
             if array.size not in (1, values):
                 raise InvalidInput(f"{name} has {array.size} numbers for vectors of {values} values")
@@ -121,38 +112,39 @@ class Box(Domain):
         r = self.radius if self.radius.size == 1 else self.radius[cols]
         return c, r
 
-    def _wide(self, values: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Centre and radius of every value."""
-        c, r = (np.broadcast_to(a, (values,)).astype(np.float64) for a in self.columns(slice(0, values)))
-        return c, r
+    def in_float64(self) -> tuple[Float64s, Float64s]:
+        """Centre and radius, one number each for all values or one per value."""
+        return self.centre.astype(np.float64), self.radius.astype(np.float64)
 
-    def probe(self, values: int) -> NDArray[Any]:
-        centre, radius = self._wide(values)
+    def edges(self, values: int) -> tuple[Float64s, Float64s]:
+        """The lowest and the highest number of every value `[d]`."""
+        self.check_values(values)
+        centre, radius = (np.broadcast_to(a, (values,)) for a in self.in_float64())
+        return centre - radius, centre + radius
+
+    def probe(self, values: int) -> Numbers:
+        centre, radius = self.in_float64()
         return np.asarray(centre + radius * np.resize(_PROBES, values), np.float32)
 
     def neighbours(self, values: int) -> Pair:
         first, second = self.probe(values), self.probe(values)
-        second[0] = 2 * float(np.broadcast_to(self.centre, (values,))[0]) - first[0]
+        second[0] = 2 * float(self.centre[0]) - first[0]
         return first, second
 
     def opposite(self, values: int) -> tuple[Float32s, Float32s]:
-        centre, radius = self._wide(values)
-        return (centre + radius).astype(np.float32), (centre - radius).astype(np.float32)
+        low, high = self.edges(values)
+        return high.astype(np.float32), low.astype(np.float32)
 
-    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        self.check_values(values.shape[1])
-        c, r = (a.astype(np.float64) for a in self.columns(slice(0, values.shape[1])))
-        return np.clip(values, c - r, c + r)
+    def clipped(self, values: Float64s) -> Float64s:
+        return np.clip(values, *self.edges(values.shape[1]))
 
-    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+    def centre_of(self, values: int) -> tuple[Float64s, int]:
         if self.centre.size == self.radius.size == 1:
             return self.centre.astype(np.float64), values
         self.check_values(values)
-        return self._wide(values)[0], 1
+        return np.broadcast_to(self.in_float64()[0], (values,)), 1
 
-    def normalise(
-        self, values: NDArray[np.floating[Any]], cols: slice, out: Float32s | None = None
-    ) -> tuple[Float32s, NDArray[np.intp]]:
+    def normalise(self, values: Floats, cols: slice, out: Float32s | None = None) -> tuple[Float32s, NDArray[np.intp]]:
         """z = (values - centre)/radius in float32, clipped to [-1, 1], and how many of each row lay outside.
 
         z is `float32(float32(x - c) * float32(1/r))` with x and c as float32; NaN and infinity are refused.
@@ -175,17 +167,12 @@ class Box(Domain):
         return np.clip(z, -1, 1, out=z), counts
 
 
-def check_finite(values: NDArray[np.floating[Any]]) -> None:
-    """Refuse NaN and infinities."""
-    if not (np.isfinite(values.min()) and np.isfinite(values.max())):
-        raise InvalidInput("values hold NaN or infinity: a client whose training failed reports zeros instead")
-
-
 @dataclass(frozen=True)
 class _Ball(Domain):
     """Vectors limited as a whole, by one number."""
 
     radius: float
+    order: ClassVar[int] = 2  #: of the norm: 1 or 2
 
     def __post_init__(self) -> None:
         given = self.radius
@@ -193,7 +180,7 @@ class _Ball(Domain):
             raise InvalidInput(f"radius must be a number between 1e-30 and 1e30, got {given!r}")
         object.__setattr__(self, "radius", float(given))
 
-    def probe(self, values: int) -> NDArray[Any]:
+    def probe(self, values: int) -> Numbers:
         return np.asarray(self.radius * FAR * np.resize([1.0, 0.0, -1.0, 0.0], values), np.float32)
 
     def neighbours(self, values: int) -> Pair:
@@ -203,11 +190,16 @@ class _Ball(Domain):
         north = np.eye(1, values)[0] * self.radius
         return north.astype(np.float32), (-north).astype(np.float32)
 
-    def norms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`[K]`, the norm that `radius` limits."""
-        return np.asarray(np.linalg.norm(rows, axis=1))
+    def powers(self, rows: Numbers) -> Float64s:
+        """`[K]`: the sums of absolute values or of squares, which are the norm to the power of `order`."""
+        whole = np.abs(rows) if self.order == 1 else np.square(rows, dtype=np.float64)
+        return np.asarray(whole.sum(axis=1, dtype=np.float64))
 
-    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def norms(self, rows: Numbers) -> Float64s:
+        """`[K]`, the norm that `radius` limits."""
+        return self.powers(rows) if self.order == 1 else np.sqrt(self.powers(rows))
+
+    def clipped(self, values: Float64s) -> Float64s:
         largest = np.abs(values).max(axis=1, keepdims=True)
         largest[largest < 1e-200] = 1.0
         norms = self.norms(values / largest)
@@ -217,8 +209,7 @@ class _Ball(Domain):
 class L1Ball(_Ball):
     """Whole vectors with sum of absolute values at most `radius`; two of them differ by at most 2 * radius in L1."""
 
-    def norms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(np.abs(rows).sum(axis=1))
+    order: ClassVar[int] = 1
 
 
 class L2Ball(_Ball):
@@ -234,7 +225,7 @@ class Sphere(_Ball):
 
 @dataclass(frozen=True)
 class FiniteSet(Domain):
-    """The whole numbers 0 .. size-1, any two of which are neighbours."""
+    """The whole numbers 0 .. size-1; any two are neighbours."""
 
     size: int
 
@@ -242,7 +233,7 @@ class FiniteSet(Domain):
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 2 <= self.size <= 2**20:
             raise InvalidInput(f"a finite set has from 2 to 2^20 members, got {self.size!r}")
 
-    def probe(self, values: int) -> NDArray[Any]:
+    def probe(self, values: int) -> Numbers:
         return np.asarray(np.arange(values) % self.size)
 
     def neighbours(self, values: int) -> Pair:
@@ -275,7 +266,7 @@ class IntegerRange(Domain):
         """M = c * 10^rho, rounded down."""
         return int(Fraction(repr(float(self.clip))) * 10**self.precision)
 
-    def probe(self, values: int) -> NDArray[Any]:
+    def probe(self, values: int) -> Numbers:
         return np.asarray(self.clip * np.resize(_PROBES, values), np.float64)
 
     def neighbours(self, values: int) -> Pair:
@@ -286,13 +277,13 @@ class IntegerRange(Domain):
     def opposite(self, values: int) -> tuple[Float32s, Float32s]:
         return np.full(values, self.clip, np.float32), np.full(values, -self.clip, np.float32)
 
-    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+    def centre_of(self, values: int) -> tuple[Float64s, int]:
         return np.zeros(1), values
 
 
 @dataclass(frozen=True)
 class BitString(Domain):
-    """Strings of `length` bits, any two of which are neighbours; with `one_hot`, only those with exactly one 1."""
+    """Strings of `length` bits; any two are neighbours. With `one_hot`, only strings with exactly one 1."""
 
     length: int
     one_hot: bool = False
@@ -307,7 +298,7 @@ class BitString(Domain):
         """In how many bits two strings can differ."""
         return min(2, self.length) if self.one_hot else self.length
 
-    def probe(self, values: int) -> NDArray[Any]:
+    def probe(self, values: int) -> Numbers:
         places = np.arange(values)
         return np.asarray(places == values // 3 if self.one_hot else places % 3 == 0, np.uint8)
 

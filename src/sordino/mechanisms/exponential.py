@@ -12,7 +12,7 @@ plain local privacy on [-M, M] it is epsilon = alpha * M for each value, half of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -23,37 +23,23 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms import cases, likelihood, reach
+from sordino.mechanisms import cases, likelihood
+from sordino.mechanisms.arrays import Float64s, Floats, Int64s, Vector, per_client, store_tile, tile_of, tiles
 from sordino.mechanisms.cases import ENDS, Case, Specimen
 from sordino.mechanisms.domain import IntegerRange
 from sordino.mechanisms.integers import MIN_EPSILON
-from sordino.mechanisms.interface import (
-    Diagnostics,
-    Float64s,
-    Floats,
-    Mechanism,
-    Randomized,
-    as_matrix,
-    check_cohort,
-    client_index,
-    per_client,
-    row_parameters,
-    store_tile,
-    tile_of,
-    tiles,
-    values_affected,
-)
+from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized, values_affected
 from sordino.mechanisms.laws import TwoSided
-from sordino.mechanisms.likelihood import Ratio, Vector
+from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
-from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
-from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.output import Output
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.mechanisms.whole_numbers import WholeNumbers
 from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
-from sordino.randomness import Purpose, Randomness, Rows
+from sordino.randomness import Purpose, Randomness, Rows, Words
 
 if TYPE_CHECKING:
     import mpmath
@@ -63,13 +49,14 @@ else:
 REDRAW_BLOCK = 2**18  #: columns whose redraws are made together
 MAX_REDRAWS = 512  #: a draw is kept with probability above 1/5, so this many fail with probability below 10^-49
 
-_Missing = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]  # row in the tile, column, coded value
+_Missing = tuple[NDArray[np.intp], NDArray[np.intp], Int64s]  # row in the tile, column, coded value
 
 
-class Exponential(Mechanism):
+class Exponential(WholeNumbers):
     """Ordinal-CLDP on updates coded as integers (LDP-Fed); `alpha` is per value: a scalar, or one per client."""
 
     name: ClassVar[str] = "exponential"
+    limited_by = "outputs lie in the clipping range"
 
     class Spec(MechanismSpec):
         """The exponential mechanism on integers (LDP-Fed); `clients.epsilon` is its alpha."""
@@ -77,10 +64,7 @@ class Exponential(Mechanism):
         noise: ClassVar[str] = "coded"
         name: str = tag("exponential", "values coded as integers; clients.epsilon is its alpha")
         precision: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept when values are coded")
-
-        @property
-        def around_zero(self) -> bool:
-            return True
+        around_zero: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             clip = vectors.radius("updates are coded with one precision")
@@ -89,6 +73,7 @@ class Exponential(Mechanism):
     def __init__(self, alpha: ArrayLike, domain: IntegerRange) -> None:
         self.alpha = per_client("alpha", alpha, low=0, high=64)
         self.domain: IntegerRange = domain
+        self.parameter_sets = self.alpha.size
         if (self.alpha * domain.bound < 1e-6 * (1 - 1e-9)).any():
             raise InvalidInput(
                 f"alpha * c * 10^rho is {self.alpha.min() * domain.bound:g}; the tables resolve 1e-6 and more: "
@@ -96,11 +81,11 @@ class Exponential(Mechanism):
             )
         self._noise = [_calibrated(a, domain.bound) for a in self.alpha.tolist()]
 
-    @property
-    def clients(self) -> int | None:
-        return None if self.alpha.size == 1 else int(self.alpha.size)
+    def limits(self, values: int, rows: int) -> tuple[Int64s, Int64s]:
+        most = np.full(rows, self.domain.bound, np.int64)
+        return -most, most
 
-    def _coded(self, w: Floats) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    def _coded(self, w: Floats) -> tuple[Int64s, NDArray[np.intp]]:
         """v = round(x 10^rho), clipped to [-M, M], and how many of each row lay outside."""
         bound = self.domain.bound
         with np.errstate(over="ignore"):
@@ -111,12 +96,9 @@ class Exponential(Mechanism):
         return np.rint(np.clip(scaled, -bound, bound, out=scaled), out=scaled).astype(np.int64), outside
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = self.values_of(values, randomness)
         clients, d = w.shape
-        check_cohort(self, clients, randomness)
-        which = row_parameters(np.arange(self.alpha.size), clients)
-        bound = self.domain.bound
-        out = np.empty((clients, d), dtype=integer_dtype(-bound, bound))
+        which, bound, out = self.row_sets(clients), self.domain.bound, self.empty(clients, d)
         clipped = np.zeros(clients)
         missing: list[_Missing] = []
         for rows, cols in tiles(which, d, self._noise[0].words_per_value):
@@ -130,14 +112,18 @@ class Exponential(Mechanism):
                 row, col = np.nonzero(np.abs(y) > bound)
                 missing.append((row, col + cols.start, v[row, col]))
                 y[row, col] = 0
-            store_tile(out, rows, cols, y)
+            store_tile(out.array, rows, cols, y)
             if missing and (cols.stop == d or cols.stop % REDRAW_BLOCK == 0):
-                self._redraw(out, rows, missing, noise, randomness, tensor, (cols.stop - 1) // REDRAW_BLOCK)
+                first = (cols.stop - 1) // REDRAW_BLOCK * REDRAW_BLOCK * noise.words_per_value
+
+                def again(attempt: int, count: int, rows: Rows = rows, first: int = first) -> Words:
+                    return randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, count)
+
+                self._redraw(out.array, rows, missing, noise, again)
                 missing = []
-        limits = np.full(clients, bound, dtype=np.int64)
         distinct, index = np.unique(self.alpha, return_inverse=True)
         scale = np.sqrt([self._moments_at(0, a)[1] for a in distinct.tolist()]) * 10.0**-self.domain.precision
-        return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, scale[index][which]))
+        return Randomized(out, Diagnostics(clipped, scale[index][which]))
 
     def _redraw(
         self,
@@ -145,9 +131,7 @@ class Exponential(Mechanism):
         rows: Rows,
         missing: list[_Missing],
         noise: GeometricNoise,
-        randomness: Randomness,
-        tensor: int,
-        block: int,
+        words: Callable[[int, int], Words],
     ) -> None:
         """Draw again what left the range, until all is inside.
 
@@ -161,9 +145,8 @@ class Exponential(Mechanism):
         for attempt in range(MAX_REDRAWS):
             counts = np.bincount(row, minlength=len(rows))
             rank = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
-            first = block * REDRAW_BLOCK * w
-            words = randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, int(counts.max()) * w)
-            y = v + noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
+            fresh = words(attempt, int(counts.max()) * w)
+            y = v + noise.draw(fresh.reshape(len(rows), -1, w)[row, rank])[:, 0]
             inside = np.abs(y) <= self.domain.bound
             out[rows[row[inside]], col[inside]] = y[inside]
             row, col, v = row[~inside], col[~inside], v[~inside]
@@ -172,10 +155,7 @@ class Exponential(Mechanism):
         raise ArithmeticError("the exponential mechanism found no output in its range; nothing was released")
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, IntegerOutput):
-            raise TypeError(f"the exponential mechanism puts out whole numbers, not {type(output).__name__}")
-        check_cohort(self, len(output.array))
-        return output.array * 10.0**-self.domain.precision
+        return self.whole(output) * 10.0**-self.domain.precision
 
     def _moments_at(self, v: int, alpha: float) -> tuple[float, float]:
         """Mean and variance of y - v: the closed sums of a truncated two-sided geometric law."""
@@ -188,13 +168,10 @@ class Exponential(Mechanism):
             return float(mean), float((below[2] + above[2]) / z - mean**2)
 
     def _moments(self, values: ArrayLike) -> tuple[Floats, Float64s, Float64s]:
-        w = as_matrix(values)
-        check_cohort(self, len(w))
+        w = self.values_of(values)
         v, _ = self._coded(w)
-        alphas = row_parameters(self.alpha, len(w))
-        moments = np.array(
-            [[self._moments_at(int(x), float(a)) for x in row] for row, a in zip(v, alphas, strict=True)]
-        )
+        alphas = self.alpha[self.row_sets(len(w))].tolist()
+        moments = np.array([[self._moments_at(int(x), a) for x in row] for row, a in zip(v, alphas, strict=True)])
         unit = 10.0**-self.domain.precision
         return w, unit * (v + moments[..., 0]), unit**2 * moments[..., 1]
 
@@ -207,7 +184,7 @@ class Exponential(Mechanism):
         return self._moments(values)[2]
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        k = client_index(self.alpha.size, client)
+        k = self.row_of(client)
         alpha, noise, bound = float(self.alpha[k]), self._noise[k], self.domain.bound
         count = values_affected(adjacency, values)
         if _step_loss(noise) <= alpha:
@@ -217,17 +194,8 @@ class Exponential(Mechanism):
         return Guarantee(SERVER, adjacency, Pure(max(_loss(noise, bound), alpha * bound), count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        alpha = float(self.alpha[client_index(self.alpha.size, client)])
-        return Claim(
-            alpha * check_count("values", values),
-            0.0,
-            "alpha in condensed LDP, alpha_i = |theta| alpha_p per round (LDP-Fed)",
-        )
-
-    def decode(self, reports: Sequence[bytes], values: int) -> Output:
-        check_cohort(self, len(reports))
-        limits = np.full(len(reports), self.domain.bound, dtype=np.int64)
-        return decode_integers(reports, values, -limits, limits)
+        alpha = float(self.alpha[self.row_of(client)]) * check_count("values", values)
+        return Claim(alpha, 0.0, "alpha in condensed LDP, alpha_i = |theta| alpha_p per round (LDP-Fed)")
 
     # --- planning
 
@@ -243,7 +211,7 @@ class Exponential(Mechanism):
 
     # --- audits
 
-    def law(self, values: NDArray[np.floating]) -> TwoSided:
+    def law(self, values: Vector) -> TwoSided:
         bound = self.domain.bound
         v = np.rint(np.clip(values * 10.0**self.domain.precision, -bound, bound)).astype(np.int64)
         return TwoSided(v, bound, float(self._noise[0].rate))
@@ -252,10 +220,6 @@ class Exponential(Mechanism):
         most = self.domain.clip
         a, b = (np.clip(v.astype(np.float64), -most, most) for v in (first, second))
         return likelihood.of_distances(self, a, b)
-
-    def _extent(self, values: int, limit: float | None) -> Reach:
-        most = self.domain.bound
-        return reach.between_whole(self, values, -most, most, "outputs lie in the clipping range")
 
     @classmethod
     def _of_strength(cls, epsilon: float) -> Exponential:
@@ -266,10 +230,9 @@ class Exponential(Mechanism):
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         mechanism = cls._of_strength(epsilon)
         claim = Claim(2 * epsilon, 0.0, "alpha * 2c * 10^rho, as LDP-FL (section 5.2) reads LDP-Fed's alpha")
-        yield cases.case(
-            mechanism, "one value in 2,000,001", cases.columns(mechanism, 1.0, -1.0),
-            mechanism.guarantee(Adjacency.COORDINATE), attack=ENDS, claim=claim,
-        )  # fmt: skip
+        guarantee = mechanism.guarantee(Adjacency.COORDINATE)
+        told = cases.promised(cls.name, "one value in 2,000,001", guarantee, ENDS, claim)
+        yield Case.of(told, cases.columns(mechanism, 1.0, -1.0))
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -325,43 +288,3 @@ def _calibrated(alpha: float, bound: int) -> GeometricNoise:
             break
         noise = _noise(lower, bound)
     return noise
-
-
-def epsilon_from_alpha(alpha: float, domain: IntegerRange) -> float:
-    """The direct conversion: alpha * M per value, exactly (its definition alone would give twice as much)."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
-        raise InvalidInput(f"alpha must be a finite number > 0, got {alpha!r}")
-    return alpha * domain.bound
-
-
-def alpha_from_epsilon(epsilon: float, domain: IntegerRange) -> float:
-    """The alpha whose exact epsilon per value is the one given."""
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
-        raise InvalidInput(f"epsilon must be a finite number > 0, got {epsilon!r}")
-    return epsilon / domain.bound
-
-
-def posterior_confidence(alpha: float, size: int) -> float:
-    """The largest posterior of a Bayesian adversary with a uniform prior over `size` ordered values (CLDP's MPC)."""
-    half = alpha / 2
-    # Reached at the ends of the range for the output at the same end.
-    rows = np.exp(-half * np.abs(np.subtract.outer(np.arange(size), np.arange(size))))
-    likelihood = rows / rows.sum(axis=1, keepdims=True)
-    return float((likelihood / likelihood.sum(axis=0, keepdims=True)).max())
-
-
-def alpha_from_confidence(epsilon: float, size: int) -> float:
-    """CLDP's own conversion: the largest alpha whose MPC is at most that of `size`-ary randomised response at epsilon.
-
-    It depends on the prior and is not a differential privacy guarantee; it serves to compare with the paper.
-    """
-    if not isinstance(epsilon, (int, float)) or not 0 < epsilon <= 1e6 or not 2 <= check_count("size", size) <= 4096:
-        raise InvalidInput(
-            f"the MPC conversion needs 0 < epsilon <= 1e6 and 2 to 4096 values, got {epsilon!r}, {size!r}"
-        )
-    wanted = 1 / (1 + (size - 1) * math.exp(-epsilon))
-    low, high = 0.0, 64.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if posterior_confidence(middle, size) <= wanted else (low, middle)
-    return low

@@ -20,15 +20,16 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
 from sordino.mechanisms.additive import AdditiveNoise, NoiseGrid
+from sordino.mechanisms.arrays import Float64s, Vector, per_client
 from sordino.mechanisms.cases import DEEP, DELTA, ENDS, Case, Specimen
 from sordino.mechanisms.domain import Box, L2Ball
 from sordino.mechanisms.integers import MIN_EPSILON
-from sordino.mechanisms.interface import Float64s, Mechanism, check_delta, client_index, per_client, values_affected
-from sordino.mechanisms.likelihood import Ratio, Vector
+from sordino.mechanisms.interface import Mechanism, check_delta, values_affected
+from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, LEVEL_FACTOR, GaussianNoise, gaussian_noise
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
-from sordino.parts.tables import Count, Found, Inside, Positive, missing_or_superfluous, reads, tag
+from sordino.parts.tables import Count, Found, Inside, Positive, reads, tag
 from sordino.privacy import accountant, guarantee
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
@@ -45,6 +46,7 @@ class Gaussian(AdditiveNoise):
         """Gaussian noise, calibrated honestly, by a sigma of one's own, or by a paper's formula."""
 
         noise: ClassVar[str] = "gaussian"
+        calibrations: ClassVar = {"analytic": ("delta",), "sigma": ("sigma",), "eq4": ("delta", "sampling", "rounds")}
         name: str = tag("gaussian", "Gaussian noise")
         norm: Literal["box", "l2"] = Field(default="box", description="each value, or the vector's L2 norm")
         calibration: Literal["analytic", "sigma", "eq4"] = Field(
@@ -59,14 +61,7 @@ class Gaussian(AdditiveNoise):
         reading: Literal["derived", "literal"] = Field(
             default="derived", description="the root over the whole product, or over its first factor as printed (eq4)"
         )
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return self.calibration != "sigma"
-
-        @property
-        def one_radius(self) -> bool:
-            return True
+        one_radius: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             domain = vectors.within(self.norm)
@@ -87,17 +82,12 @@ class Gaussian(AdditiveNoise):
             )
 
         @reads(".", "method.name")
-        def a_calibration_has_its_own_fields(self, recipe: Any) -> Found:
-            """Each calibration has the numbers that it needs, and no others."""
-            needs = {"analytic": ("delta",), "sigma": ("sigma",), "eq4": ("delta", "sampling", "rounds")}
-            whom, known = (
-                f"{self.label} with calibration = {self.calibration}",
-                ("delta", "sigma", "sampling", "rounds"),
-            )
-            yield from missing_or_superfluous(self, needs[self.calibration], (), known, whom)
+        def what_only_eq4_takes(self, recipe: Any) -> Found:
+            """Eq. 4 speaks of single values, and alone has two readings."""
             if self.calibration == "eq4" and self.norm != "box":
                 yield ".norm", f"got {self.norm}; allowed with calibration = eq4: box"
             if self.calibration != "eq4" and self.reading != "derived":
+                whom = f"{self.label} with calibration = {self.calibration}"
                 yield ".reading", f"got {self.reading}; {whom} takes none: leave it out"
 
         @reads("method", "rounds.count")
@@ -125,12 +115,12 @@ class Gaussian(AdditiveNoise):
         if isinstance(self.domain, Box) and np.unique(self.domain.radius).size > 1:
             raise InvalidInput("Gaussian noise needs one radius for all values: use one mechanism per tensor")
         self.sigma = per_client("sigma", sigma, low=1e-37, high=1e37)
-        self._claims = claims
-        self._parameters = self.sigma / float(np.max(self.domain.radius))
-        if not (self._parameters >= 1 / 512).all() or not (self._parameters <= FINE_SIGMA).all():
+        self.claims, self.parameter_sets = claims, self.sigma.size
+        self._strengths = self.sigma / float(np.max(self.domain.radius))
+        if not (self._strengths >= 1 / 512).all() or not (self._strengths <= FINE_SIGMA).all():
             raise InvalidInput(
                 f"sigma must lie between 1/512 and {FINE_SIGMA} times the radius of the domain, got "
-                f"{self._parameters.min():g} to {self._parameters.max():g} times. Below, there is no protection to "
+                f"{self._strengths.min():g} to {self._strengths.max():g} times. Below, there is no protection to "
                 "speak of (ClipOnly says so openly); above, no signal"
             )
 
@@ -174,7 +164,7 @@ class Gaussian(AdditiveNoise):
         return cls(np.array([_least_sigma(domain, float(e), delta, values) for e in eps]), domain)
 
     def grid(self, values: int, client: int = 0) -> NoiseGrid:
-        relative = float(self._parameters[client_index(self._parameters.size, client)])
+        relative = float(self._strengths[self.row_of(client)])
         if isinstance(self.domain, Box) and relative * 2**8 <= COARSE_SIGMA:
             steps = 1 << max(8, math.ceil(math.log2(_MIN_SIGMA / relative)))
         else:
@@ -201,10 +191,7 @@ class Gaussian(AdditiveNoise):
         loss = guarantee.GaussianLoss(mu, eta=count * noise.eta, tau=count * noise.tau)
         return Guarantee(SERVER, adjacency, loss, f"{count} values in {what}; rounded Gaussian, table enumerated")
 
-    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        return self._claims[client_index(len(self._claims), client)] if self._claims else None
-
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         grid = self.grid(values)
         noise = grid.noise
         assert isinstance(noise, GaussianNoise)
@@ -241,16 +228,14 @@ class Gaussian(AdditiveNoise):
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         paper = cls._as_in_the_paper(epsilon)
-        yield cases.case(
-            paper, "one value, one round", cases.columns(paper, 200.0, -200.0), paper.guarantee(Adjacency.COORDINATE),
-            attack=ENDS, claim=paper.claim(), delta=1 / 500, name="gaussian (Eq. 4)",
-        )  # fmt: skip
+        guarantee, unit = paper.guarantee(Adjacency.COORDINATE), "one value, one round"
+        told = cases.promised("gaussian (Eq. 4)", unit, guarantee, ENDS, paper.claim(), 1 / 500)
+        yield Case.of(told, cases.columns(paper, 200.0, -200.0))
         yield cases.one_value(cls.analytic(epsilon, DELTA, Box()), delta=DELTA, name="gaussian (analytic)")
         ball, side = cls.analytic(epsilon, DELTA, L2Ball(1.0), values=16), np.full(16, 0.25)
-        yield cases.case(
-            ball, "upload of 16 values", cases.rows(ball, side, -side, side), ball.guarantee(values=16),
-            attack="opposite points of the ball", delta=DELTA, name="gaussian (L2 ball)", most_trials=100_000,
-        )  # fmt: skip
+        unit, attack = "upload of 16 values", "opposite points of the ball"
+        told = cases.promised("gaussian (L2 ball)", unit, ball.guarantee(values=16), attack, delta=DELTA)
+        yield Case.of(told, cases.rows(ball, side, -side, side), 100_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

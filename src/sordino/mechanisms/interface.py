@@ -5,31 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import likelihood
 from sordino.mechanisms import output as outputs
-from sordino.mechanisms.domain import Domain, as_array, check_finite
+from sordino.mechanisms.arrays import Float32s, Float64s, Floats, Numbers, Vector, as_matrix, as_shaped, row_parameters
+from sordino.mechanisms.domain import Box, Domain
 from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.laws import Law
-from sordino.mechanisms.likelihood import Ratio, Vector
+from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.output import Output
 from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, as_adjacency, check_count
-from sordino.randomness import Randomness, Rows
+from sordino.randomness import Randomness
 
 if TYPE_CHECKING:
     from sordino.mechanisms.cases import Case, Specimen
     from sordino.mechanisms.tuning import Ranges, Tuning
-
-Floats = NDArray[np.floating[Any]]
-Float64s = NDArray[np.float64]
-
-TILE = 2**16  #: random words used at a time: the buffers of one tile stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -64,11 +60,13 @@ class Mechanism(ABC):
     bounded: ClassVar[bool] = True  #: False where a report may hold any number
     in_pages: ClassVar[bool] = False  #: whether web pages can run it, by `page_settings`
     domain: Domain
+    parameter_sets: int = 1  #: how many clients it holds parameters for; 1: the same for any number of clients
+    claims: tuple[Claim, ...] = ()  #: the paper's, one per client or one for all; empty where there is no paper
 
     @property
-    @abstractmethod
     def clients(self) -> int | None:
         """The number of clients the parameters describe; None when one set of parameters serves any number."""
+        return None if self.parameter_sets == 1 else self.parameter_sets
 
     @abstractmethod
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
@@ -90,9 +88,17 @@ class Mechanism(ABC):
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         """What one release of `values` values by this client guarantees against the server."""
 
+    def __init_subclass__(cls, **keywords: object) -> None:
+        """Take away a guarantee that was written for other noise than the class's own."""
+        super().__init_subclass__(**keywords)
+        inherited = getattr(super(cls, cls), "randomize")  # noqa: B009
+        replaced = "randomize" in vars(cls) and not getattr(inherited, "__isabstractmethod__", False)
+        if replaced and "guarantee" not in vars(cls):
+            cls.guarantee = _unproven_noise  # type: ignore[method-assign]
+
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         """What the paper claims for the same release, verbatim; None where there is no paper."""
-        return None
+        return self.claims[0 if len(self.claims) == 1 else self.row_of(client)] if self.claims else None
 
     def __repr__(self) -> str:
         who = "any number of clients" if self.clients is None else f"{self.clients} clients"
@@ -106,13 +112,43 @@ class Mechanism(ABC):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         """The outputs that `encode` wrote; anything outside the output set is refused."""
 
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         """The whole numbers that a page needs, as docs/web-protocol.md describes them; the domain is sent beside it."""
         raise InvalidInput(f"the mechanism {self.name} has no form in pages")
 
     def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim | None:
         """What the paper claims where the single parameters of n clients are shuffled; None where it does not."""
         return None
+
+    # --- for subclasses: what is given fits the parameters
+
+    def values_of(self, values: ArrayLike, randomness: Randomness | None = None) -> Floats:
+        """`[K, d]` values that fit the domain, the parameters and the randomness; a box finds NaN when it clips."""
+        w = as_shaped(values) if isinstance(self.domain, Box) else as_matrix(values)
+        self.domain.check_values(w.shape[1])
+        self.check_rows(len(w), randomness)
+        return w
+
+    def check_rows(self, rows: int, randomness: Randomness | None = None) -> None:
+        """Refuse a cohort that does not match the parameters or the randomness."""
+        if rows < 1:
+            raise InvalidInput("there are no clients: give at least one row of values, or one report")
+        if self.clients not in (None, rows):
+            raise InvalidInput(f"the mechanism holds parameters for {self.clients} clients, the values are for {rows}")
+        if randomness is not None and randomness.clients != rows:
+            raise InvalidInput(f"the randomness is for {randomness.clients} clients, the values are for {rows}")
+
+    def row_of(self, client: int) -> int:
+        """The row of a client's parameters: its own, or the one for all."""
+        if self.parameter_sets == 1:
+            return 0
+        if not 0 <= client < self.parameter_sets:
+            raise InvalidInput(f"there are parameters for clients 0 to {self.parameter_sets - 1}, not for {client}")
+        return client
+
+    def row_sets(self, rows: int) -> Numbers:
+        """`[K]`: the set of parameters that each row uses."""
+        return row_parameters(np.arange(self.parameter_sets), rows)
 
     # --- what `sordino plan` needs
 
@@ -143,7 +179,7 @@ class Mechanism(ABC):
         """Mechanisms of this strength for `sordino audit` to check against their exact law."""
         return iter(())
 
-    def law(self, values: NDArray[Any]) -> Law | None:
+    def law(self, values: Numbers) -> Law | None:
         """The exact law of the first client's output for the input `[d]`; None where it is not known."""
         return None
 
@@ -158,7 +194,7 @@ class Mechanism(ABC):
             return likelihood.linear(self, first.astype(np.float64), second.astype(np.float64))
         return likelihood.of_laws(laws[0], laws[1])
 
-    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def worst_pair(self, values: int) -> tuple[Float32s, Float32s]:
         """Two vectors of the domain that are as far apart as it allows."""
         return self.domain.opposite(values)
 
@@ -191,69 +227,15 @@ def values_affected(adjacency: Adjacency, values: int) -> int:
     return 1 if adjacency is Adjacency.COORDINATE else count
 
 
+def _unproven_noise(
+    self: Mechanism, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0
+) -> Guarantee:
+    return unproven(adjacency, f"{type(self).__name__} has noise of its own, and no guarantee of its own")
+
+
 def unproven(adjacency: Adjacency, why: str) -> Guarantee:
     """The guarantee of a release without a proof."""
     return Guarantee(SERVER, adjacency, Infinite(why), basis="none")
-
-
-def per_client(name: str, given: ArrayLike, *, low: float, high: float) -> Float64s:
-    """A scalar or one number per client, checked against (low, high)."""
-    array = np.atleast_1d(as_array(name, given))
-    if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
-        raise InvalidInput(f"{name} must be a number or one number per client, got {given!r}")
-    array = array.astype(np.float64)
-    if not ((array > low) & (array < high)).all():
-        raise InvalidInput(f"{name} must lie in ({low:g}, {high:g}) for every client, got {given!r}")
-    array.setflags(write=False)
-    return array
-
-
-def client_index(parameters: int, client: int) -> int:
-    """The row of a client's parameters: its own, or the one for all."""
-    if parameters == 1:
-        return 0
-    if not 0 <= client < parameters:
-        raise InvalidInput(f"there are parameters for clients 0 to {parameters - 1}, not for {client}")
-    return client
-
-
-def as_matrix(values: ArrayLike) -> Floats:
-    """`[K, d]` floats from an array, a tensor or nested lists; refused unless real, finite and not empty."""
-    array = as_shaped(values)
-    check_finite(array)
-    return array
-
-
-def as_shaped(values: ArrayLike) -> Floats:
-    """As `as_matrix`, for callers that find NaN and infinity themselves (`Box.normalise` does)."""
-    if hasattr(values, "detach"):  # a torch tensor, without importing torch
-        try:
-            values = values.detach().cpu().numpy()
-        except TypeError as error:  # numpy has no bfloat16
-            raise InvalidInput(f"this tensor has no counterpart in numpy ({error}): convert it with .float()") from None
-    array = as_array("values", values)
-    if array.dtype.kind != "f":
-        raise InvalidInput(
-            f"values must be floating-point numbers, got {array.dtype}: convert them, e.g. with .astype('float32')"
-        )
-    if array.dtype.itemsize > 8:
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float64)
-    if array.ndim == 1:
-        array = array[None, :]
-    if array.ndim != 2 or array.size == 0:
-        raise InvalidInput(f"values must be one vector [d] or a cohort [K, d], not empty; got shape {array.shape}")
-    return array
-
-
-def check_cohort(mechanism: Mechanism, rows: int, randomness: Randomness | None = None) -> None:
-    """Refuse a cohort whose rows do not match the mechanism's parameters or the randomness."""
-    if rows < 1:
-        raise InvalidInput("there are no clients: give at least one row of values, or one report")
-    if mechanism.clients not in (None, rows):
-        raise InvalidInput(f"the mechanism holds parameters for {mechanism.clients} clients, the values are for {rows}")
-    if randomness is not None and randomness.clients != rows:
-        raise InvalidInput(f"the randomness is for {randomness.clients} clients, the values are for {rows}")
 
 
 def check_delta(delta: float) -> float:
@@ -261,39 +243,3 @@ def check_delta(delta: float) -> float:
     if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
         raise InvalidInput(f"delta must be a number in (0, 1), got {delta!r}")
     return float(delta)
-
-
-def row_parameters(parameters: NDArray[Any], rows: int) -> NDArray[Any]:
-    """One parameter per row, repeated when there is one for all."""
-    return np.broadcast_to(parameters, (rows,)) if parameters.size == 1 else parameters
-
-
-def tile_shape(clients: int, values: int, words_per_value: int = 1) -> tuple[int, int]:
-    """Rows and columns of the largest tile that needs at most `TILE` random words."""
-    width = 1 << (TILE // words_per_value).bit_length() - 1
-    return min(clients, max(1, width // values)), min(values, width)
-
-
-def tiles(parameters: NDArray[Any], values: int, words_per_value: int = 1) -> Iterator[tuple[Rows, slice]]:
-    """Rows of equal parameter and ranges of columns that together need at most `TILE` random words."""
-    height, width = tile_shape(parameters.size, values, words_per_value)
-    for parameter in np.unique(parameters):
-        same = np.flatnonzero(parameters == parameter)
-        for start in range(0, same.size, height):
-            for first in range(0, values, width):
-                yield same[start : start + height], slice(first, min(first + width, values))
-
-
-def tile_of(values: Floats, rows: Rows, cols: slice) -> Floats:
-    """A tile of the values; a view where the rows are consecutive."""
-    if rows[-1] - rows[0] + 1 == rows.size:
-        return values[rows[0] : rows[-1] + 1, cols]
-    return values[rows, cols]
-
-
-def store_tile(out: NDArray[Any], rows: Rows, cols: slice, tile: NDArray[Any]) -> None:
-    """Write a tile; by slices where the rows are consecutive, which is several times faster."""
-    if rows[-1] - rows[0] + 1 == rows.size:
-        out[rows[0] : rows[-1] + 1, cols] = tile
-    else:
-        out[rows, cols] = tile

@@ -28,11 +28,12 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
 from sordino.mechanisms.additive import AdditiveNoise, NoiseGrid
+from sordino.mechanisms.arrays import Float64s, Vector, per_client
 from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
-from sordino.mechanisms.interface import Float64s, Mechanism, client_index, per_client, values_affected
-from sordino.mechanisms.likelihood import Ratio, Vector
+from sordino.mechanisms.interface import Mechanism, values_affected
+from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
@@ -79,16 +80,16 @@ class Laplace(AdditiveNoise):
         if records > 1 and isinstance(self.domain, L1Ball):
             raise InvalidInput("the reading with `records` clips each value: give it a Box, not an L1Ball")
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=1e6)
-        self.records = records
-        self._parameters = self.epsilon if records > 1 else np.minimum(self.epsilon, MAX_EPSILON)
-        if self._parameters.max() * records > _MAX_STEPS / 8:
+        self.records, self.parameter_sets = records, self.epsilon.size
+        self._strengths = self.epsilon if records > 1 else np.minimum(self.epsilon, MAX_EPSILON)
+        if self._strengths.max() * records > _MAX_STEPS / 8:
             raise InvalidInput(
-                f"epsilon * records is {self._parameters.max() * records:g}: noise that small is lost in the grid; "
+                f"epsilon * records is {self._strengths.max() * records:g}: noise that small is lost in the grid; "
                 f"it may be at most {_MAX_STEPS / 8:g}. Use ClipOnly for no noise at all"
             )
 
     def grid(self, values: int, client: int = 0) -> NoiseGrid:
-        epsilon = float(self._parameters[client_index(self._parameters.size, client)])
+        epsilon = float(self._strengths[self.row_of(client)])
         if isinstance(self.domain, L1Ball):
             return _calibrated(epsilon, 1 << max(8, (64 * values - 1).bit_length()), values)
         effective = epsilon * self.records
@@ -110,22 +111,21 @@ class Laplace(AdditiveNoise):
         count = values_affected(adjacency, values)
         grid = self.grid(values, client)
         assert isinstance(grid.noise, GeometricNoise)
+        asked = float(self.epsilon[self.row_of(client)])
         if isinstance(self.domain, L1Ball):
             loss = float(grid.noise.rate * 2 * grid.steps) + values * grid.noise.slack
-            asked = float(self.epsilon[client_index(self.epsilon.size, client)])
             basis = f"L1 distance of integer vectors, table enumerated{cap_note(asked)}"
             return Guarantee(SERVER, adjacency, Pure(loss), basis)
-        loss = grid.noise.loss(2 * grid.steps)
-        asked = float(self.epsilon[client_index(self.epsilon.size, client)]) if self.records == 1 else 0.0
-        basis = f"{count} values in a box, table enumerated{cap_note(asked)}"
-        return Guarantee(SERVER, adjacency, Pure(loss, count), basis)
+        note = cap_note(asked) if self.records == 1 else ""
+        basis = f"{count} values in a box, table enumerated{note}"
+        return Guarantee(SERVER, adjacency, Pure(grid.noise.loss(2 * grid.steps), count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        epsilon = float(self.epsilon[self.row_of(client)])
         reading = "2C/m (a reading after Wei et al. 2020)" if self.records > 1 else "2C (a reading)"
         return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight, Delta s = {reading} (WebFed, Algorithm 1)")
 
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         grid = self.grid(values)
         noise = grid.noise
         assert isinstance(noise, GeometricNoise)
@@ -158,16 +158,14 @@ class Laplace(AdditiveNoise):
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         yield cases.one_value(cls(epsilon, Box()))
         ball, corner = cls(epsilon, L1Ball(1.0)), np.array([1.0, 0.0, 0.0, 0.0])
-        yield cases.case(
-            ball, "upload of 4 values", cases.rows(ball, corner, -corner, corner), ball.guarantee(values=4),
-            attack="two corners of the L1 ball", claim=ball.claim(), name="laplace (L1 ball)", most_trials=200_000,
-        )  # fmt: skip
+        unit, attack = "upload of 4 values", "two corners of the L1 ball"
+        told = cases.promised("laplace (L1 ball)", unit, ball.guarantee(values=4), attack, ball.claim())
+        yield Case.of(told, cases.rows(ball, corner, -corner, corner), 200_000)
         mean = cls(epsilon, Box(), records=100)
-        yield cases.case(
-            mean, "one value, 100 records", cases.columns(mean, 1.0, -1.0), mean.guarantee(Adjacency.RECORD_REPLACE),
-            attack="the two ends: a learner that is a median of 100 records moves so far by one", claim=mean.claim(),
-            name="laplace (2C/m)",
-        )  # fmt: skip
+        attack = "the two ends: a learner that is a median of 100 records moves so far by one"
+        guarantee, unit = mean.guarantee(Adjacency.RECORD_REPLACE), "one value, 100 records"
+        told = cases.promised("laplace (2C/m)", unit, guarantee, attack, mean.claim())
+        yield Case.of(told, cases.columns(mean, 1.0, -1.0))
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -178,7 +176,7 @@ class Laplace(AdditiveNoise):
 
 @lru_cache(maxsize=512)
 def _calibrated(epsilon: float, steps: int, values: int) -> NoiseGrid:
-    """Noise whose enumerated loss over 2 * steps (and over `values` coordinates in a ball) is at most epsilon."""
+    """Noise that loses at most epsilon over 2 * steps (in a ball, over `values` coordinates), by enumeration."""
     target, ball = Fraction(epsilon), values > 1
     # How far the tables reach, in units of the noise's scale: the further, the smaller their last weights, and the more
     # these stray; in a ball every value strays.

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.mechanisms.arrays import Float64s, Int64s, Numbers
 from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from scipy import special
 else:
     special = lazy_module("scipy.special")
-
-Float64s = NDArray[np.float64]
-Int64s = NDArray[np.int64]
-Outputs = NDArray[Any]
 
 FEW = 16  #: outputs of one value that are counted one by one
 SMALLEST = 2.0**-60  #: scores lie within +-8.9
@@ -33,11 +30,11 @@ class Law(ABC):
     """The law of outputs `[n, d]`: independent, and the same in every row."""
 
     @abstractmethod
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         """P[Y < y] and P[Y = y] for every output."""
 
     @abstractmethod
-    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+    def possible(self, outputs: Numbers) -> NDArray[np.bool_]:
         """Which outputs can occur, and can occur under every neighbouring input as well."""
 
     def atoms(self) -> Float64s | None:
@@ -48,7 +45,7 @@ class Law(ABC):
         """`[d]` signs: where larger outputs speak for the input, and where smaller ones do; 0 where neither does."""
         return np.zeros(0)
 
-    def scores(self, outputs: Outputs, rng: np.random.Generator) -> Float64s:
+    def scores(self, outputs: Numbers, rng: np.random.Generator) -> Float64s:
         """Normal scores `[n, d]`."""
         below, mass = self.interval(outputs)
         return normal(below + rng.random(outputs.shape) * mass)
@@ -62,7 +59,7 @@ def normal(u: Float64s) -> Float64s:
 
 @dataclass(frozen=True, eq=False)
 class Atoms(Law):
-    """Outputs 0 .. a - 1, each value with probabilities of its own `[a, d]`."""
+    """Numbers 0 .. a - 1, each value with probabilities of its own `[a, d]`."""
 
     probabilities: Float64s
 
@@ -71,13 +68,13 @@ class Atoms(Law):
         """Bits that are one with these probabilities `[d]`."""
         return cls(np.stack([1 - ones, ones]))
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         a, d = self.probabilities.shape
         before = np.concatenate([np.zeros((1, d)), np.cumsum(self.probabilities, axis=0)[:-1]])
         place = np.clip(outputs, 0, a - 1).astype(np.intp) * d + np.arange(d)
         return before.ravel().take(place), self.probabilities.ravel().take(place)
 
-    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+    def possible(self, outputs: Numbers) -> NDArray[np.bool_]:
         """An output of probability 0 for one input would exclude that input."""
         whole = np.asarray(outputs == np.floor(outputs)) & (outputs >= 0) & (outputs < len(self.probabilities))
         return np.asarray(whole & (self.probabilities > 0).all())
@@ -100,7 +97,7 @@ class Whole(Law):
     def direction(self) -> Float64s:
         return np.sign(self.centre).astype(np.float64)
 
-    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+    def possible(self, outputs: Numbers) -> NDArray[np.bool_]:
         return np.asarray((outputs == np.floor(outputs)) & (np.abs(outputs) <= self.limit))
 
 
@@ -112,7 +109,7 @@ class TableLaw(Whole):
     weights: Float64s
     span: int  #: how far apart two inputs can be, in steps: every output must be possible for both
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         index = outputs.astype(np.int64) - self.centre - self.first
         inside = (index >= 0) & (index < len(self.weights))
         below = np.concatenate([[0.0], np.cumsum(self.weights)])[np.clip(index, 0, len(self.weights))]
@@ -127,7 +124,7 @@ class TableLaw(Whole):
             below[lowest] = 0.0
         return below, mass
 
-    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+    def possible(self, outputs: Numbers) -> NDArray[np.bool_]:
         """Within the table of every input."""
         last, half = self.first + len(self.weights) - 1, self.span // 2
         clamped = self.limit < last + half
@@ -141,7 +138,7 @@ class Normal(Whole):
 
     sigma: float
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         z = (outputs - self.centre) / self.sigma
         step = 0.5 / self.sigma
         below = special.ndtr(z - step)
@@ -163,7 +160,7 @@ class TwoSided(Whole):
         falling = np.exp(-self.rate) - np.exp(-self.rate * np.maximum(up, 1))
         return np.asarray(np.where(up <= 0, rising, 1 - outside + falling))
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         y, total = outputs.astype(np.int64), self.total()
         below = self._below(y) / total
         return below, self._below(y + 1) / total - below
@@ -180,18 +177,18 @@ class PiecewiseLaw(Whole):
     threshold: float  #: the probability of an output near the centre
     counts: Int64s  #: of 2^32 words, how many lead to each of the outputs around the centre
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         below, above = self._below(outputs), self._below(outputs + 1)
         return below, above - below
 
-    def _below(self, outputs: Outputs) -> Float64s:
+    def _below(self, outputs: Numbers) -> Float64s:
         width = len(self.counts)
         place = np.clip(outputs - self.centre + width // 2, 0, width).astype(np.intp)
         near = np.concatenate([[0.0], np.cumsum(self.counts) * 2.0**-32])[place]
         anywhere = np.clip(outputs + self.limit, 0, 2 * self.limit) / (2 * self.limit)
         return np.asarray((1 - self.threshold) * anywhere + self.threshold * near)
 
-    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+    def possible(self, outputs: Numbers) -> NDArray[np.bool_]:
         return np.asarray(super().possible(outputs) & (outputs < self.limit))
 
 
@@ -206,7 +203,7 @@ class Caps(Normal):
     p: float
     gamma: float
 
-    def scores(self, outputs: Outputs, rng: np.random.Generator) -> Float64s:
+    def scores(self, outputs: Numbers, rng: np.random.Generator) -> Float64s:
         """The part along the axis becomes the normal number that it stands for; the rest is normal as it is."""
         z = (outputs + rng.random(outputs.shape) - 0.5) / self.sigma
         along = z @ self.axis
@@ -223,6 +220,6 @@ class Caps(Normal):
 class EvenWords(Whole):
     """Words that are even over 0 .. limit, whatever the input: what a mask makes of a vector."""
 
-    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+    def interval(self, outputs: Numbers) -> tuple[Float64s, Float64s]:
         one = 1 / (self.limit + 1)
         return outputs * one, np.full(outputs.shape, one)

@@ -8,30 +8,19 @@ outputs are left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
+from sordino.mechanisms.arrays import Float64s
 from sordino.mechanisms.laws import Law
-from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.output import Output
 
 if TYPE_CHECKING:
     from sordino.mechanisms.interface import Mechanism
 
-Float64s = NDArray[np.float64]
-Vector = NDArray[np.floating[Any]]
 Ratio = Callable[[Output], Float64s]  #: outputs of n clients -> `[n, d]`, or `[n, 1]` for mechanisms of whole vectors
-
-
-def ones(mechanism: Mechanism, vector: Vector) -> Float64s:
-    """The probability of a one for every value: the mean estimate lies so far from that of a zero to that of a one."""
-    d = len(vector)
-    zero, one = (
-        mechanism.estimate(BitOutput.pack(np.full((1, d), bit))).astype(np.float64)[0] for bit in (False, True)
-    )
-    mean = vector.astype(np.float64) + mechanism.bias(vector[None])[0]
-    return np.asarray((mean - zero) / (one - zero))
 
 
 def of_bits(p: Float64s, q: Float64s) -> Ratio:
@@ -41,7 +30,7 @@ def of_bits(p: Float64s, q: Float64s) -> Ratio:
     return lambda output: np.where(output.numbers(), for_one, for_zero)
 
 
-def of_distances(mechanism: Mechanism, first: Float64s, second: Float64s, radius: Any = 1.0) -> Ratio:
+def of_distances(mechanism: Mechanism, first: Float64s, second: Float64s, radius: ArrayLike = 1.0) -> Ratio:
     """Noise with a probability that falls exponentially with its size, in units of each value's radius."""
 
     def score(output: Output) -> Float64s:

@@ -93,16 +93,6 @@ class GeometricNoise:
         """The least value, and the probabilities of all values from there up."""
         return _weights(self)
 
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly."""
-        magnitude = k if k >= 0 else -k - 1
-        p = Fraction(ONE - self.negative if k >= 0 else self.negative, ONE)
-        for digit in self.digits:
-            value, magnitude = divmod(magnitude, 1 << digit.shift)
-            weights = digit.table.weights
-            p *= Fraction(weights[value], TOTAL) if value < len(weights) else 0
-        return p
-
 
 @lru_cache(maxsize=32)
 def _weights(noise: GeometricNoise) -> tuple[int, NDArray[np.float64]]:
@@ -164,42 +154,49 @@ LEVEL_FACTOR = _LEVEL
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
-    """Integer noise that behaves as a Gaussian of `proven_sigma` steps up to (eta, tau) per value.
+class LevelledNoise:
+    """Integer noise y0 + f y1 + f^2 y2 + ..: `levels` draws of one table, `factor` between one level and the next."""
 
-    For inputs at most `shift` apart, delta_actual(eps) <= delta_Gaussian(eps - eta) + tau: no weight lies below its
-    ideal by more than a factor e^-eta, and no more than tau of the mass is in excess of the ideal.
-    """
-
-    sigma: float
+    sigma: float  #: in grid steps
     levels: int
+    factor: int
     table: AliasTable
-    offset: int
-    eta: float
-    tau: float
+    offset: int  #: the value that stands for 0 in the table
 
     @property
     def words_per_value(self) -> int:
         return 2 * self.levels
 
     @property
-    def proven_sigma(self) -> float:
-        """Of the Gaussian whose rounding to whole steps this is: rounding adds a twelfth to the variance."""
-        return self.sigma if self.levels == 1 else math.sqrt(self.sigma**2 - 1 / 12)
-
-    @property
     def reach(self) -> int:
         """The largest possible |noise|."""
-        return self.offset * int(sum(_LEVEL**i for i in range(self.levels)))
+        return self.offset * int(sum(self.factor**i for i in range(self.levels)))
 
     def draw(self, words: Words) -> NDArray[np.int64]:
         """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
         lanes = _lanes(words).reshape(*words.shape[:-1], -1, self.levels)
         noise = self.table.draw(lanes[..., self.levels - 1])
         for level in range(self.levels - 2, -1, -1):
-            np.multiply(noise, _LEVEL, out=noise)
+            np.multiply(noise, self.factor, out=noise)
             np.add(noise, self.table.draw(lanes[..., level]), out=noise)
         return np.subtract(noise, self.reach, out=noise)
+
+
+@dataclass(frozen=True)
+class GaussianNoise(LevelledNoise):
+    """Integer noise that behaves as a Gaussian of `proven_sigma` steps up to (eta, tau) per value.
+
+    For inputs at most `shift` apart, delta_actual(eps) <= delta_Gaussian(eps - eta) + tau: no weight lies below its
+    ideal by more than a factor e^-eta, and no more than tau of the mass is in excess of the ideal.
+    """
+
+    eta: float
+    tau: float
+
+    @property
+    def proven_sigma(self) -> float:
+        """Sigma of the Gaussian that becomes this noise when rounded; rounding adds 1/12 to the variance."""
+        return self.sigma if self.levels == 1 else math.sqrt(self.sigma**2 - 1 / 12)
 
 
 @lru_cache(maxsize=512)
@@ -212,7 +209,7 @@ def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
     if sigma <= COARSE_SIGMA:
         reach = shift + math.ceil(9.6 * sigma)
         table, short = _gaussian_table(_rounded_gaussian(Fraction(sigma), reach))
-        return GaussianNoise(sigma, 1, table, reach, eta=short, tau=2 * (2 * reach + 1) / TOTAL)
+        return GaussianNoise(sigma, 1, _LEVEL, table, reach, eta=short, tau=2 * (2 * reach + 1) / TOTAL)
     levels = 3
     while sigma >= 2 * FINE_SIGMA * _LEVEL ** (levels - 3):
         levels += 1
@@ -225,7 +222,7 @@ def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
     rounding = 2 * (z**4 / 2880 + z**2 / 150 + 1) / sigma**4
     eta = 2 * rounding + levels * short + 2.0**-58
     tau = 2 * rounding + 2 * levels * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
-    return GaussianNoise(sigma, levels, table, reach, eta, tau)
+    return GaussianNoise(sigma, levels, _LEVEL, table, reach, eta, tau)
 
 
 # --- discrete Gaussian ------------------------------------------------------------------------------------------------
@@ -247,46 +244,28 @@ class Slack:
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian:
-    """Discrete Gaussian noise of sigma = 2^bits: `levels` draws y0 + 2^digit y1 + 4^digit y2 + .. of one table.
+class DiscreteGaussian(LevelledNoise):
+    """Discrete Gaussian noise of sigma = 2^bits, exactly, from levels that are 2^digit apart.
 
     `short` and `over` say how far the table is from the ideal: no weight is below its ideal by more than e^-short, and
     all weights together exceed theirs by no more than `over`.
     """
 
-    bits: int
-    levels: int
-    digit: int
-    table: AliasTable
-    offset: int
     short: float
     over: float
 
     @property
-    def sigma(self) -> float:
-        """Standard deviation in grid steps, exactly."""
-        return 2.0**self.bits
+    def bits(self) -> int:
+        """The logarithm of sigma."""
+        return int(self.sigma).bit_length() - 1
 
     @property
-    def words_per_value(self) -> int:
-        return 2 * self.levels
-
-    @property
-    def reach(self) -> int:
-        """The largest possible |noise|."""
-        return self.offset * sum(1 << (self.digit * i) for i in range(self.levels))
-
-    def draw(self, words: Words) -> NDArray[np.int64]:
-        """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
-        lanes = _lanes(words).reshape(*words.shape[:-1], -1, self.levels)
-        noise = self.table.draw(lanes[..., self.levels - 1])
-        for level in range(self.levels - 2, -1, -1):
-            np.left_shift(noise, self.digit, out=noise)
-            np.add(noise, self.table.draw(lanes[..., level]), out=noise)
-        return np.subtract(noise, self.reach, out=noise)
+    def digit(self) -> int:
+        """The logarithm of the factor; 0 for noise of one table."""
+        return self.factor.bit_length() - 1
 
     def slack(self, shares: int = 1) -> Slack:
-        """Of the sum of so many independent draws, against the Gaussian of variance shares sigma^2 - 1/12.
+        """The slack of the sum of `shares` independent draws against the Gaussian of variance shares sigma^2 - 1/12.
 
         What is compared: the tables with discrete Gaussians; the sum of levels with one discrete Gaussian, which lacks
         2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke 2021: a log ratio of at most
@@ -300,12 +279,6 @@ class DiscreteGaussian:
         eta = _rounding_gap(z**4, z**2, total) + close + draws * (self.short + _TAIL) + 1e-30
         tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (self.over + _TAIL) + 3 * _TAIL
         return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
-
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly; for noise of one table."""
-        if self.levels > 1:
-            raise InvalidInput("probabilities are read off single tables: bits <= 9")
-        return Fraction(self.table.weights[k + self.offset] if abs(k) <= self.offset else 0, TOTAL)
 
 
 def _rounding_gap(fourth: float, square: float, sigma: float) -> float:
@@ -335,7 +308,7 @@ def discrete_gaussian(bits: int) -> DiscreteGaussian:
     width = math.sqrt(variance)
     offset = math.ceil(_TABLE_REACH * width) + 1
     weights, short, over = _balanced(_bell(1 / (2 * variance), offset), math.ceil(width))
-    return DiscreteGaussian(bits, levels, digit, AliasTable(weights), offset, short, over)
+    return DiscreteGaussian(2.0**bits, levels, 1 << digit, AliasTable(weights), offset, short, over)
 
 
 def _balanced(shape: list[int], inner: int) -> tuple[list[int], float, float]:

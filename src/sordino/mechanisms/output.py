@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +76,7 @@ def _counted(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 class IntegerOutput:
     """`[K, d]` whole numbers, each client's between low[k] and high[k]."""
 
-    array: NDArray[np.signedinteger[Any]]
+    array: NDArray[np.signedinteger]
     low: NDArray[np.int64]
     high: NDArray[np.int64]
 
@@ -114,7 +113,7 @@ def integer_width(low: int, high: int) -> int:
     return ((high - low).bit_length() + 7) // 8
 
 
-def integer_dtype(low: int, high: int) -> type[np.signedinteger[Any]]:
+def integer_dtype(low: int, high: int) -> type[np.signedinteger]:
     """The smallest signed type that holds low .. high."""
     for dtype in (np.int8, np.int16, np.int32, np.int64):
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
@@ -137,7 +136,7 @@ def encode(output: Output) -> list[bytes]:
 _PIECE = 2**16  # values coded at a time
 
 
-def _encode_integers(row: NDArray[np.signedinteger[Any]], low: int, high: int) -> bytes:
+def _encode_integers(row: NDArray[np.signedinteger], low: int, high: int) -> bytes:
     width = integer_width(low, high)
     out = np.empty((row.size, width), np.uint8)
     for start in range(0, row.size, _PIECE):

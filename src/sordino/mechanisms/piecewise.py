@@ -19,33 +19,29 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.mechanisms import cases, reach, tuning
-from sordino.mechanisms.cases import Case, Specimen
-from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
-from sordino.mechanisms.interface import (
-    Diagnostics,
+from sordino.mechanisms import cases, tuning
+from sordino.mechanisms.arrays import (
+    Float32s,
     Float64s,
     Floats,
-    Mechanism,
-    Randomized,
-    as_matrix,
-    as_shaped,
-    check_cohort,
-    client_index,
+    Int64s,
+    Vector,
     per_client,
     row_parameters,
     store_tile,
     tile_of,
     tiles,
-    values_affected,
-)
+)  # fmt: skip
+from sordino.mechanisms.cases import Case, Specimen
+from sordino.mechanisms.domain import Box
+from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
+from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized, values_affected
 from sordino.mechanisms.laws import PiecewiseLaw
-from sordino.mechanisms.likelihood import Ratio, Vector
-from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
-from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.likelihood import Ratio
+from sordino.mechanisms.output import Output
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.mechanisms.whole_numbers import WholeNumbers
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
@@ -82,19 +78,20 @@ class Pieces:
         """The mean output for a value at the end of the range."""
         return self.threshold / ONE * self.m
 
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Int64s:
         """How many of 2^32 words lead to each of the W outputs around the input: they differ by one at most."""
         edges = [-(-(j * 2 * ONE - self.near) // (2 * self.near)) for j in range(self.near + 1)]
         return np.array(edges[1:], np.int64) - np.array(edges[:-1], np.int64)
 
 
-class Piecewise(Mechanism):
+class Piecewise(WholeNumbers):
     """Values in a box, each reported as one of 2^16 whole numbers; `epsilon` is per value: a scalar, or one per client.
 
     The input grid has at least 2^15 steps: a value is rounded to the nearest point, which `bias` takes into account.
     """
 
     name: ClassVar[str] = "piecewise"
+    limited_by = "outputs lie in [-C, C] of the mechanism"
 
     class Spec(MechanismSpec):
         """The piecewise mechanism (Wang et al. 2019)."""
@@ -109,67 +106,53 @@ class Piecewise(Mechanism):
         self.epsilon = np.minimum(self._asked, MAX_EPSILON)
         self.domain: Box = domain or Box()
         self.pieces = tuple(pieces(float(e)) for e in self.epsilon)
-
-    @property
-    def clients(self) -> int | None:
-        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+        self.parameter_sets = self.epsilon.size
 
     def _each(self, what: str, rows: int) -> Float64s:
         """One number of every client's pieces, `[K, 1]`."""
         return np.asarray(row_parameters(np.array([getattr(p, what) for p in self.pieces], np.float64), rows)[:, None])
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_shaped(values)
+        w = self.values_of(values, randomness)
         clients, d = w.shape
-        self.domain.check_values(d)
-        check_cohort(self, clients, randomness)
-        which = row_parameters(np.arange(self.epsilon.size), clients)
-        out = np.empty((clients, d), np.int16)
+        which, out = self.row_sets(clients), self.empty(clients, d)
         clipped = np.zeros(clients)
         for rows, cols in tiles(which, d, 2):
             chosen = self.pieces[which[rows[0]]]
             z, outside = self.domain.normalise(tile_of(w, rows, cols), cols)
             clipped[rows] += outside / d
             words = randomness.words(rows, Purpose.NOISE, tensor, 2 * cols.start, 2 * z.shape[1])
-            store_tile(out, rows, cols, _draw(_on_grid(z, chosen.m), words, chosen))
+            store_tile(out.array, rows, cols, _draw(_on_grid(z, chosen.m), words, chosen))
         radius = float(np.mean(self.domain.radius, dtype=np.float64))
         scale = radius * np.sqrt(self._unit_variance(np.zeros((clients, 1))))[:, 0]
-        return Randomized(IntegerOutput(out, *self.limits(clients)), Diagnostics(clipped, scale))
+        return Randomized(out, Diagnostics(clipped, scale))
 
-    @staticmethod
-    def limits(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def limits(self, values: int, rows: int) -> tuple[Int64s, Int64s]:
         return np.full(rows, -_HALF, np.int64), np.full(rows, _HALF - 1, np.int64)
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, IntegerOutput):
-            raise TypeError(f"the piecewise mechanism puts out whole numbers, not {type(output).__name__}")
-        check_cohort(self, len(output.array))
-        self.domain.check_values(output.values)
-        unit = (output.array + 0.5) / self._each("slope", len(output.array))
+        whole = self.whole(output)
+        unit = (whole + 0.5) / self._each("slope", len(whole))
         return np.asarray(self.domain.centre + self.domain.radius * unit.astype(np.float32))
 
     def on_grid(self, values: ArrayLike) -> Float64s:
         """t, the whole numbers in -m .. m that values are rounded to: W outputs lie around each of them."""
-        w = as_matrix(values)
-        check_cohort(self, len(w))
-        self.domain.check_values(w.shape[1])
+        w = self.values_of(values)
         z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
         return _on_grid(z, self._each("m", len(w)).astype(np.float32)).astype(np.float64)
 
     def bias(self, values: ArrayLike) -> Float64s:
         """The rounding to the grid, at most 2^-15 of the radius; beyond the box also the clipping."""
-        t, w = self.on_grid(values), as_matrix(values).astype(np.float64)
-        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
-        return np.asarray(c + r * t / self._each("m", len(t)) - w)
+        t, (c, r) = self.on_grid(values), self.domain.in_float64()
+        return np.asarray(c + r * t / self._each("m", len(t)) - self.values_of(values))
 
     def variance(self, values: ArrayLike) -> Float64s:
         t = self.on_grid(values)
         z = t / self._each("m", len(t))
-        r = self.domain.columns(slice(0, z.shape[1]))[1].astype(np.float64)
-        return np.asarray(r**2 * self._unit_variance(z))
+        return np.asarray(self.domain.in_float64()[1] ** 2 * self._unit_variance(z))
 
     def _unit_variance(self, z: Float64s) -> Float64s:
-        """Of the output for values z in [-1, 1] on the grid: E[y^2] - E[y]^2, in units of the slope."""
+        """The output's variance for values z in [-1, 1] on the grid, in units of the slope."""
         rows = len(z)
         p, m, slope = self._each("threshold", rows) / ONE, self._each("m", rows), self._each("slope", rows)
         around = np.array([_spread(piece) for piece in self.pieces])
@@ -178,17 +161,13 @@ class Piecewise(Mechanism):
         return np.asarray(square / slope**2 - z**2)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        row = client_index(self.epsilon.size, client)
+        row = self.row_of(client)
         piece = self.pieces[row]
         basis = (
             f"weights from {piece.base} to {piece.peak} out of 2^64 for each of 2^16 outputs, by enumeration"
             f"{cap_note(self._asked[row])}"
         )
         return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]), values_affected(adjacency, values)), basis)
-
-    def decode(self, reports: Sequence[bytes], values: int) -> Output:
-        check_cohort(self, len(reports))
-        return decode_integers(reports, values, *self.limits(len(reports)))
 
     # --- planning
 
@@ -198,7 +177,7 @@ class Piecewise(Mechanism):
 
     # --- audits
 
-    def law(self, values: NDArray[np.floating]) -> PiecewiseLaw:
+    def law(self, values: Vector) -> PiecewiseLaw:
         piece, t = self.pieces[0], self.on_grid(values[None])[0].astype(np.int64)
         return PiecewiseLaw(t, _HALF, piece.threshold / ONE, piece.counts())
 
@@ -213,9 +192,6 @@ class Piecewise(Mechanism):
 
         return score
 
-    def _extent(self, values: int, limit: float | None) -> Reach:
-        return reach.between_whole(self, values, -_HALF, _HALF - 1, "outputs lie in [-C, C] of the mechanism")
-
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         yield cases.one_value(cls(epsilon, Box()))
@@ -225,12 +201,12 @@ class Piecewise(Mechanism):
         return cases.deep_and_wide(cls(epsilon, Box()))
 
 
-def _on_grid(z: NDArray[np.float32], m: int | NDArray[np.float32]) -> NDArray[np.float32]:
+def _on_grid(z: Float32s, m: int | Float32s) -> Float32s:
     """t, the nearest whole number to m z: m is at most 2^15, so that |t| <= m also in float32."""
     return np.rint(np.multiply(z, m, dtype=np.float32))
 
 
-def _draw(t: NDArray[np.float32], words: Words, piece: Pieces) -> NDArray[np.int16]:
+def _draw(t: Float32s, words: Words, piece: Pieces) -> NDArray[np.int16]:
     """One word says whether the output is near t, the other which of the outputs it is.
 
     floor((2u + 1) W / 2^33) takes every value below W for as many words as any other, or one more, symmetrically.

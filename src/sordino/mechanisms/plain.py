@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import reach
+from sordino.mechanisms.arrays import Float32s, Float64s, Floats, Int64s, as_matrix
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
-from sordino.mechanisms.interface import (
-    Diagnostics,
-    Float64s,
-    Floats,
-    Mechanism,
-    Randomized,
-    as_matrix,
-    unproven,
-)
+from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized, unproven
 from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, decode_integers, decode_reals
 from sordino.mechanisms.reach import Reach
 from sordino.mechanisms.spec import MechanismSpec, Vectors
@@ -45,21 +38,11 @@ class NoPrivacy(Mechanism):
 
         noise: ClassVar[str] = ""
         name: str = tag("none", "values leave as they are: no protection")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
-
-        @property
-        def clips(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
+        clips: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return NoPrivacy()
-
-    @property
-    def clients(self) -> int | None:
-        return None
 
     def _clip(self, w: Floats) -> Float64s:
         return np.clip(w.astype(np.float64), -_LARGEST, _LARGEST)
@@ -95,10 +78,10 @@ class NoPrivacy(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         return decode_reals(reports, values, np.full(len(reports), _LARGEST))
 
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         return {"name": self.name}
 
-    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def worst_pair(self, values: int) -> tuple[Float32s, Float32s]:
         return np.ones(values, np.float32), -np.ones(values, np.float32)
 
     def _extent(self, values: int, limit: float | None) -> Reach:
@@ -120,10 +103,7 @@ class ClipOnly(NoPrivacy):
         noise: ClassVar[str] = ""
         name: str = tag("clip-only", "clipped, not randomised: no protection")
         norm: Literal["box", "l1", "l2"] = Field(default="box", description="each value, or the vector's L1 or L2 norm")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return ClipOnly(vectors.within(self.norm))
@@ -147,13 +127,13 @@ class ClipOnly(NoPrivacy):
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         return unproven(adjacency, "values are clipped but no noise is added")
 
-    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def worst_pair(self, values: int) -> tuple[Float32s, Float32s]:
         return self.domain.opposite(values)
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         if isinstance(self.domain, Box):
-            c, r = (np.broadcast_to(a, (values,)).astype(np.float64) for a in self.domain.columns(slice(0, values)))
-            return reach.between(self, reach.real(c - r), reach.real(c + r), "values are clipped to the box")
+            low, high = self.domain.edges(values)
+            return reach.between(self, reach.real(low), reach.real(high), "values are clipped to the box")
         edge = reach.float32_within(self.domain.radius)
         first = np.eye(1, values)[0] * edge
         return reach.within_ball(self, edge, reach.real(-first), reach.real(first), "vectors are clipped to the ball")
@@ -169,16 +149,16 @@ class NoisySums(NoPrivacy):
     def __init__(self, unit: float, bits: int, sigma: float) -> None:
         self.unit, self.bits, self._sigma = unit, bits, sigma
 
-    def wrapped(self, whole: NDArray[np.int64]) -> NDArray[np.int64]:
+    def wrapped(self, whole: Int64s) -> Int64s:
         """Modulo 2^bits, around zero."""
         half = 1 << (self.bits - 1)
         return ((whole + half) & (2 * half - 1)) - half
 
-    def output(self, sums: NDArray[np.int64]) -> IntegerOutput:
+    def output(self, sums: Int64s) -> IntegerOutput:
         """`[K, d]` sums as they leave."""
         return IntegerOutput(self.wrapped(sums), *self._limits(len(sums)))
 
-    def _limits(self, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _limits(self, rows: int) -> tuple[Int64s, Int64s]:
         half = 1 << (self.bits - 1)
         return np.full(rows, -half), np.full(rows, half - 1)
 

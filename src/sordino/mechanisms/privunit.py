@@ -18,37 +18,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, reach
+from sordino.mechanisms.arrays import Float64s, Floats, Int64s, Vector, per_client, row_parameters
 from sordino.mechanisms.cases import DEEP, WIDE, Case, Specimen
 from sordino.mechanisms.domain import Sphere
 from sordino.mechanisms.integers import MIN_EPSILON
-from sordino.mechanisms.interface import (
-    TILE,
-    Diagnostics,
-    Float64s,
-    Floats,
-    Mechanism,
-    Randomized,
-    as_matrix,
-    check_cohort,
-    client_index,
-    per_client,
-    row_parameters,
-    unproven,
-    values_affected,
-)
+from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized, unproven, values_affected
 from sordino.mechanisms.laws import Caps
-from sordino.mechanisms.likelihood import Ratio, Vector
-from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.mechanisms.likelihood import Ratio
+from sordino.mechanisms.output import IntegerOutput, Output
 from sordino.mechanisms.reach import Reach
 from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.mechanisms.whole_numbers import WholeNumbers
 from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
-from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, check_count
-from sordino.randomness import Purpose, Randomness
+from sordino.privacy.guarantee import Adjacency, Claim, Guarantee
+from sordino.randomness import Purpose, Randomness, Words
 
 if TYPE_CHECKING:
     from scipy import optimize, special
@@ -79,19 +67,17 @@ class Cap:
         return 1 - self.tail
 
 
-class PrivUnitG(Mechanism):
+class PrivUnitG(WholeNumbers):
     """Vectors rescaled to a sphere; `epsilon` is for the whole vector: a scalar, or one per client."""
 
     name: ClassVar[str] = "privunit"
+    limited_by = "the reach of the normal draws"
 
     class Spec(MechanismSpec):
         """PrivUnitG (Asi et al. 2022): the direction of a whole vector; claimed, for simulations."""
 
         name: str = tag("privunit", "the whole vector's direction; epsilon is per vector, claimed: for simulations")
-
-        @property
-        def around_zero(self) -> bool:
-            return True
+        around_zero: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return PrivUnitG(self.needed(epsilon), Sphere(vectors.ball_radius()))
@@ -99,90 +85,64 @@ class PrivUnitG(Mechanism):
     def __init__(self, epsilon: ArrayLike, domain: Sphere | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=_MAX_EPSILON)
         self.domain: Sphere = domain or Sphere()
+        self.parameter_sets = self.epsilon.size
 
-    @property
-    def clients(self) -> int | None:
-        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+    def _cap(self, client: int) -> Cap:
+        return best_cap(float(self.epsilon[self.row_of(client)]))
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = self.values_of(values, randomness)
         clients, d = w.shape
         if d < 2:
             raise InvalidInput("PrivUnitG needs vectors of at least 2 values")
-        check_cohort(self, clients, randomness)
-        low, high = self.limits(d, clients)
-        out = np.empty((clients, d), integer_dtype(int(low.min()), int(high.max())))
-        for k, epsilon in enumerate(row_parameters(self.epsilon, clients)):
-            out[k] = self._draw(w[k], best_cap(float(epsilon)), randomness, k, tensor)
+        out = self.empty(clients, d)
+        for k in range(clients):
+            words = randomness.words(np.array([k]), Purpose.NOISE, tensor, 0, 2 * (d + 2))[0]
+            out.array[k] = self._draw(w[k], self._cap(k), words)
         scale = np.sqrt([self.mean_square_error(d, k) / d for k in range(self.epsilon.size)])
         local = Diagnostics(np.zeros(clients), np.array(row_parameters(scale, clients)))
-        return Randomized(IntegerOutput(out, low, high), local)
+        return Randomized(out, local)
 
-    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> Float64s:
-        """a v + V in whole steps: lanes 0 and 1 of the stream choose a, the next d are V; zeros have no direction."""
+    @staticmethod
+    def _draw(w: Floats, cap: Cap, words: Words) -> Float64s:
+        """a v + V in whole steps: two lanes of 64 bits choose a, the next d are V; zeros have no direction."""
+        lanes = np.ascontiguousarray(words).view(np.uint64)
+        u = np.clip((lanes >> np.uint64(11)).astype(np.float64) * 2.0**-53, 2.0**-60, 1 - 2.0**-53)
+        (choose, level), out = u[:2], special.ndtri(u[2:])
         direction = _direction(w)
-        uniforms = self._uniforms(randomness, row, tensor, w.size)
-        _, (choose, level) = next(uniforms)
-        out, along = np.empty(w.size, np.float64), 0.0
-        for start, u in uniforms:
-            noise = special.ndtri(u)
-            out[start : start + u.size] = noise
-            if direction is not None:
-                along += float(noise @ (w[start : start + u.size].astype(np.float64) / direction[0])) / direction[1]
-        wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
-        for start in range(0, w.size, TILE):
-            piece = out[start : start + TILE]
-            if direction is not None:
-                part = w[start : start + TILE].astype(np.float64) / direction[0]
-                piece += (float(wanted) - along) / direction[1] * part
-            np.rint(np.multiply(piece, STEPS, out=piece), out=piece)
-        return out
+        if direction is not None:
+            part = w.astype(np.float64) / direction[0]
+            along = float(out @ part) / direction[1]
+            wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
+            out += (float(wanted) - along) / direction[1] * part
+        return np.asarray(np.rint(np.multiply(out, STEPS, out=out), out=out))
 
-    @staticmethod
-    def _uniforms(randomness: Randomness, row: int, tensor: int, d: int) -> Iterator[tuple[int, Float64s]]:
-        """First the two that choose a, then those of V with the position of each piece; 53 bits of every lane."""
-        for start in range(-2, d, TILE):
-            count = min(TILE, d - start)
-            words = randomness.words(np.array([row]), Purpose.NOISE, tensor, 2 * (start + 2), 2 * count)[0]
-            u = (np.ascontiguousarray(words).view(np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-            u = np.clip(u, 2.0**-60, 1 - 2.0**-53)
-            if start == -2:
-                yield -2, u[:2]
-                yield 0, u[2:]
-            else:
-                yield start, u
-
-    @staticmethod
-    def limits(d: int, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def limits(self, values: int, rows: int) -> tuple[Int64s, Int64s]:
         """No coordinate can exceed the reach of its own noise plus that along the vector."""
-        most = math.ceil(STEPS * _REACH * (2 + math.sqrt(d)))
+        most = math.ceil(STEPS * _REACH * (2 + math.sqrt(values)))
         return np.full(rows, -most, np.int64), np.full(rows, most, np.int64)
 
     def step(self, client: int = 0) -> float:
         """What one step of a client's output stands for."""
-        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
-        return self.domain.radius / cap.m / STEPS
+        return self.domain.radius / self._cap(client).m / STEPS
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, IntegerOutput):
-            raise TypeError(f"PrivUnitG puts out whole numbers, not {type(output).__name__}")
-        check_cohort(self, len(output.array))
-        steps = np.array([self.step(k) for k in range(self.epsilon.size)])
-        return np.asarray(output.array * row_parameters(steps, len(output.array))[:, None], np.float32)
+        whole = self.whole(output)
+        steps = np.array([self.step(k) for k in range(self.parameter_sets)])
+        return np.asarray(whole * row_parameters(steps, len(whole))[:, None], np.float32)
 
     def bias(self, values: ArrayLike) -> Float64s:
         """None on the sphere; elsewhere the rescaling to it."""
-        w = as_matrix(values).astype(np.float64)
+        w = self.values_of(values).astype(np.float64)
         units = (_unit(row) for row in w)
         return np.array([-row if u is None else self.domain.radius * u - row for row, u in zip(w, units, strict=True)])
 
     def variance(self, values: ArrayLike) -> Float64s:
         """Per coordinate: 1/m^2 across the vector, the variance of a/m along it, and a twelfth of a square step."""
-        w = as_matrix(values).astype(np.float64)
-        check_cohort(self, len(w))
+        w = self.values_of(values).astype(np.float64)
         rows = []
-        for row, epsilon in zip(w, row_parameters(self.epsilon, len(w)), strict=True):
-            cap, unit = best_cap(float(epsilon)), _unit(row)
+        for k, row in enumerate(w):
+            cap, unit = self._cap(k), _unit(row)
             along = 0.0 if unit is None else _second_moment(cap) - cap.m**2
             square = np.zeros_like(row) if unit is None else unit**2
             rows.append(self.domain.radius**2 / cap.m**2 * ((1 - square) + square * along + _ROUNDING))
@@ -190,36 +150,34 @@ class PrivUnitG(Mechanism):
 
     def mean_square_error(self, d: int, client: int = 0) -> float:
         """E |estimate - v|^2 of one client."""
-        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
+        cap = self._cap(client)
         return self.domain.radius**2 * ((d * (1 + _ROUNDING) - 1 + _second_moment(cap)) / cap.m**2 - 1)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         values_affected(adjacency, values)
-        client_index(self.epsilon.size, client)
+        self.row_of(client)
         return unproven(adjacency, _WHY)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        epsilon = float(self.epsilon[self.row_of(client)])
         return Claim(epsilon, 0.0, "eps for the whole vector (Asi, Feldman, Talwar 2022), in real arithmetic")
 
-    def decode(self, reports: Sequence[bytes], values: int) -> Output:
-        check_cohort(self, len(reports))
-        check_count("values", values)
-        output = decode_integers(reports, values, *self.limits(values, len(reports)))
+    def decode(self, reports: Sequence[bytes], values: int) -> IntegerOutput:
+        output = super().decode(reports, values)
         if not (np.linalg.norm(output.array.astype(np.float64), axis=1) <= longest(values)).all():
             raise InvalidInput("a report is longer than any of its mechanism's outputs: it was damaged or forged")
         return output
 
     # --- audits
 
-    def law(self, values: NDArray[np.floating]) -> Caps:
-        cap, axis = best_cap(float(self.epsilon[0])), values / np.linalg.norm(values.astype(np.float64))
+    def law(self, values: Vector) -> Caps:
+        cap, axis = self._cap(0), values / np.linalg.norm(values.astype(np.float64))
         limit = int(self.limits(values.size, 1)[1][0])
         return Caps(np.zeros(values.size, np.int64), limit, float(STEPS), axis, cap.p, cap.gamma)
 
     def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
         """Whether an output lies in the cap around the one direction or around the other."""
-        cap = best_cap(float(self.epsilon[0]))
+        cap = self._cap(0)
         directions = np.stack([v.astype(np.float64) / np.linalg.norm(v.astype(np.float64)) for v in (first, second)])
 
         def score(output: Output) -> Float64s:
@@ -233,15 +191,14 @@ class PrivUnitG(Mechanism):
         steps = longest(values)
         limits, far = self.limits(values, 1), steps * np.eye(1, values, dtype=np.int64)
         ends = IntegerOutput(-far, *limits), IntegerOutput(far, *limits)
-        return reach.within_ball(self, steps * self.step(), *ends, "the reach of the normal draws")
+        return reach.within_ball(self, steps * self.step(), *ends, self.limited_by)
 
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         mechanism, north = cls(epsilon), np.eye(8)[0]
-        yield cases.case(
-            mechanism, "upload of 8 values", cases.rows(mechanism, north, -north, north), mechanism.guarantee(values=8),
-            attack="opposite directions", claim=mechanism.claim(values=8), most_trials=40_000,
-        )  # fmt: skip
+        unit, attack = "upload of 8 values", "opposite directions"
+        told = cases.promised(cls.name, unit, mechanism.guarantee(values=8), attack, mechanism.claim(values=8))
+        yield Case.of(told, cases.rows(mechanism, north, -north, north), 40_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -263,8 +220,7 @@ def _direction(w: Floats) -> tuple[float, float] | None:
     largest = float(max(abs(w.max()), abs(w.min())))
     if largest == 0:
         return None
-    pieces = (w[start : start + TILE].astype(np.float64) / largest for start in range(0, w.size, TILE))
-    return largest, math.sqrt(math.fsum(float(np.square(piece).sum()) for piece in pieces))
+    return largest, math.sqrt(float(np.square(w.astype(np.float64) / largest).sum()))
 
 
 def _unit(w: Float64s) -> Float64s | None:

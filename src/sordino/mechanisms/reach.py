@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sordino.mechanisms.arrays import Float64s
 from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, integer_dtype
 
 if TYPE_CHECKING:
     from sordino.mechanisms.interface import Mechanism
-
-Float64s = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt, Le
 from pydantic import Field
 
-from sordino.errors import InvalidInput
-from sordino.mechanisms.bits import BitRandomizer, checked_epsilon
+from sordino.mechanisms.bits import BitRandomizer
 from sordino.mechanisms.domain import BitString
-from sordino.mechanisms.integers import exp_bounds, probability_threshold
 from sordino.mechanisms.spec import RandomizerSpec
 from sordino.parts.tables import Found, reads, tag
-
-_LARGEST = Fraction(23)  #: of a bit's epsilon: beyond it, q is below what 32 random bits can tell from 0
 
 Alpha = Annotated[float, Gt(1), Le(1000), Field(description="the paper's privacy budget coefficient")]
 
@@ -35,10 +30,7 @@ class PlainRecords(RecordMechanismSpec):
 
     noise: ClassVar[str] = ""
     name: str = tag("none", "values leave as they are: no protection")
-
-    @property
-    def takes_epsilon(self) -> bool:
-        return False
+    takes_epsilon: ClassVar[bool] = False
 
     def randomizer(self, epsilon: float | None, domain: BitString) -> None:
         return None
@@ -74,12 +66,12 @@ class Rappor(RecordMechanismSpec):
 
 
 class Optimised(RecordMechanismSpec):
-    """Optimised unary encoding, on strings of which any two bits may differ."""
+    """Optimised unary encoding, on strings that may differ in any bits."""
 
     name: str = tag("optimised", "ones kept with 1/2, at epsilon per record")
 
     def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer:
-        return optimised(self.needed(epsilon), domain)
+        return BitRandomizer.optimised(self.needed(epsilon), domain)
 
 
 class RecordPrivUnit(RecordMechanismSpec):
@@ -95,22 +87,3 @@ class RecordPrivUnit(RecordMechanismSpec):
         """The directions of records are what a single dense layer learns from."""
         if recipe.model.name != "logistic":
             yield "model.name", f"got {recipe.model.name}; {self.label} is learnt by one dense layer: take logistic"
-
-
-def optimised(epsilon: float, domain: BitString) -> BitRandomizer:
-    """Optimised unary encoding where any bits may differ: p = 1/2, q = 1/(1 + e^e0), e0 = 2 eps/(r l).
-
-    It is Theorem 1's randomiser at alpha = 1.
-    """
-    each = min(2 * checked_epsilon(epsilon) / domain.length, _LARGEST)
-    odds = Fraction(exp_bounds(each, 256)[0], 1 << 256)
-    p, q = Fraction(1, 2), 1 / (1 + odds)
-    ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
-    if ones <= zeros:
-        raise InvalidInput("p and q are equal to 32 bits, so the output would say nothing: raise epsilon")
-    return BitRandomizer([ones], [zeros], domain, name="optimised")
-
-
-__all__ = [
-    "Optimised", "PlainRecords", "Rappor", "RecordMechanismSpec", "RecordPrivUnit", "Theorem1", "Theorem2", "optimised",
-]  # fmt: skip

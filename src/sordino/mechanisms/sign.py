@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,40 +21,28 @@ from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, tuning
+from sordino.mechanisms.arrays import Float32s, per_client
 from sordino.mechanisms.cases import DELTA, Case, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
-from sordino.mechanisms.interface import (
-    Diagnostics,
-    Float64s,
-    Floats,
-    Randomized,
-    as_matrix,
-    as_shaped,
-    check_cohort,
-    check_delta,
-    client_index,
-    per_client,
-    row_parameters,
-    store_tile,
-    tile_of,
-    tiles,
-)
+from sordino.mechanisms.interface import check_delta
 from sordino.mechanisms.noise import normal_thresholds
 from sordino.mechanisms.one_bit import OneBit
-from sordino.mechanisms.output import BitOutput, Output
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
-from sordino.parts.tables import Found, Inside, Positive, missing_or_superfluous, reads, tag
+from sordino.parts.tables import Inside, Positive, tag
 from sordino.privacy.guarantee import Claim
-from sordino.randomness import Purpose, Randomness
+from sordino.randomness import Rows
 
 BINS = 4096
 _SCALE = np.float32(BINS + 0.5)
 
 
 class RandomizedSign(OneBit):
-    """One vote, +1 or -1, per value (personalised LDP-FL). Build it with `gaussian`, `eq7` or `response`."""
+    """One vote, +1 or -1, per value (personalised LDP-FL). Build it with `gaussian`, `eq7` or `response`.
+
+    Its estimate is the vote: of 2 Phi(p/sigma) - 1, not of p.
+    """
 
     name: ClassVar[str] = "sign"
     in_pages: ClassVar[bool] = True
@@ -63,6 +51,7 @@ class RandomizedSign(OneBit):
         """One randomised vote per value (personalised LDP-FL)."""
 
         noise: ClassVar[str] = "votes"
+        calibrations: ClassVar = {"response": (), "eq7": ("delta",), "sigma": ("sigma",)}
         name: str = tag("sign", "one vote per value, +1 or -1")
         calibration: Literal["response", "eq7", "sigma"] = Field(
             default="response",
@@ -71,10 +60,6 @@ class RandomizedSign(OneBit):
         )
         delta: Inside | None = Field(default=None, description="delta of the calibration (eq7)")
         sigma: Positive | None = Field(default=None, description="standard deviation of the noise (sigma)")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return self.calibration != "sigma"
 
         @property
         def one_radius(self) -> bool:
@@ -90,13 +75,6 @@ class RandomizedSign(OneBit):
             assert self.delta is not None
             return RandomizedSign.eq7(self.needed(epsilon), self.delta, domain)
 
-        @reads(".", "method.name")
-        def a_calibration_has_its_own_fields(self, recipe: Any) -> Found:
-            """Each calibration has the numbers that it needs, and no others."""
-            needs = {"response": (), "eq7": ("delta",), "sigma": ("sigma",)}
-            whom = f"{self.label} with calibration = {self.calibration}"
-            yield from missing_or_superfluous(self, needs[self.calibration], (), ("delta", "sigma"), whom)
-
     def __init__(self, thresholds: Sequence[Sequence[int]], domain: Box, claims: tuple[Claim, ...] = ()) -> None:
         upper = np.array(thresholds, dtype=np.int64)
         if upper.ndim != 2 or upper.shape[1] != BINS + 1 or (np.diff(upper) < 0).any() or (upper < 0).any():
@@ -107,7 +85,7 @@ class RandomizedSign(OneBit):
         if (self.t_min < 1).any():
             raise InvalidInput("thresholds must stay below 2^31")
         self._tables = np.concatenate([-upper[:, :0:-1], upper], axis=1).astype(np.int32)
-        self._claims = claims
+        self.claims, self.parameter_sets = claims, len(upper)
 
     @classmethod
     def gaussian(cls, sigma: ArrayLike, domain: Box | None = None, *, claims: tuple[Claim, ...] = ()) -> RandomizedSign:
@@ -143,61 +121,19 @@ class RandomizedSign(OneBit):
         return cls([[0] + [a] * BINS for a in reach], domain or Box())
 
     @property
-    def clients(self) -> int | None:
-        return None if len(self._tables) == 1 else len(self._tables)
-
-    @property
     def thresholds(self) -> NDArray[np.int32]:
         """T[4096] .. T[8192] of each client (docs/bits.md); those below are their negatives."""
         return self._tables[:, BINS:]
 
-    def _thresholds(
-        self, w: Floats, cols: slice, table: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-        """t for every value, and how many of each row lay outside the box."""
-        z, outside = self.domain.normalise(w, cols)
+    def _alike(self, rows: int) -> NDArray[np.intp]:
+        return self.row_sets(rows)
+
+    def _thresholds(self, z: Float32s, rows: Rows, out: NDArray[np.int32]) -> None:
+        table = self._tables[self.row_of(int(rows[0]))]
         bins = np.multiply(z, _SCALE, out=z).astype(np.int32)
-        return table.take(np.add(bins, BINS, out=bins), mode="clip"), outside
+        np.take(table, np.add(bins, BINS, out=bins), out=out, mode="clip")
 
-    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_shaped(values)
-        clients, d = w.shape
-        self.domain.check_values(d)
-        check_cohort(self, clients, randomness)
-        which = row_parameters(np.arange(len(self._tables)), clients)
-        packed = np.empty((clients, -(-d // 8)), np.uint8)
-        clipped = np.zeros(clients)
-        for rows, cols in tiles(which, d):
-            t, outside = self._thresholds(tile_of(w, rows, cols), cols, self._tables[which[rows[0]]])
-            clipped[rows] += outside
-            u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
-            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(u < t).packed)
-        return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, np.ones(clients)))
-
-    def estimate(self, output: Output) -> Floats:
-        """The votes, +1 or -1: an estimate of 2 Phi(p/sigma) - 1, not of p."""
-        return self.votes(output)
-
-    def mean(self, values: ArrayLike) -> Float64s:
-        """E[vote], exactly."""
-        w = as_matrix(values)
-        check_cohort(self, len(w))
-        self.domain.check_values(w.shape[1])
-        which = row_parameters(np.arange(len(self._tables)), len(w))
-        cols = slice(0, w.shape[1])
-        rows = [self._thresholds(w[k : k + 1], cols, self._tables[i])[0] / HALF for k, i in enumerate(which)]
-        return np.concatenate(rows).astype(np.float64)
-
-    def bias(self, values: ArrayLike) -> Float64s:
-        return self.mean(values) - as_matrix(values)
-
-    def variance(self, values: ArrayLike) -> Float64s:
-        return 1 - self.mean(values) ** 2
-
-    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        return self._claims[client_index(len(self._claims), client)] if self._claims else None
-
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         return {"name": self.name, "t_min": int(self.t_min[0]), "thresholds": self.thresholds[0].tolist()}
 
     # --- planning
@@ -211,9 +147,6 @@ class RandomizedSign(OneBit):
         return radius / 39.9, 9.9e6 * radius
 
     # --- audits
-
-    def one_probability(self, values: Floats) -> Float64s:
-        return np.asarray((1 + self.mean(values[None])[0]) / 2)
 
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:

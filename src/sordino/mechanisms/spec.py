@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, Tag
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Found, Positive, Spec, reads, tag
+from sordino.parts.tables import Found, Positive, Spec, missing_or_superfluous, reads, tag
 from sordino.parts.toml import shown
 
 if TYPE_CHECKING:
@@ -130,8 +130,13 @@ class RandomizerSpec(Spec):
 
     @property
     def takes_epsilon(self) -> bool:
-        """Whether `clients.epsilon` is its strength."""
-        return True
+        """Whether `clients.epsilon` is its strength: not where sigma is given."""
+        return self.calibrated_by != "sigma"
+
+    @property
+    def calibrated_by(self) -> str:
+        """How its noise is chosen; empty for mechanisms with a single way."""
+        return str(getattr(self, "calibration", ""))
 
     def needed(self, epsilon: float | None) -> float:
         """Epsilon, which this mechanism cannot do without."""
@@ -142,7 +147,7 @@ class RandomizerSpec(Spec):
     @reads("clients.epsilon", "method.name", ".")
     def epsilon_where_it_is_used(self, recipe: Any) -> Found:
         """An epsilon is given exactly where the mechanism takes one."""
-        given, by_sigma = recipe.clients.epsilon is not None, getattr(self, "calibration", "") == "sigma"
+        given, by_sigma = recipe.clients.epsilon is not None, self.calibrated_by == "sigma"
         whom = f"{self.label} with calibration = sigma" if by_sigma else self.label
         if self.takes_epsilon and not given:
             yield "clients.epsilon", f"missing; the mechanism {whom} needs it: one number, or one for each client"
@@ -152,6 +157,9 @@ class RandomizerSpec(Spec):
 
 class MechanismSpec(RandomizerSpec):
     """The table of a mechanism: what methods and checks ask it, and how the mechanism is built."""
+
+    #: where there are several ways to choose the noise: the keys that each of them needs, and no other takes
+    calibrations: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @abstractmethod
     def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
@@ -181,6 +189,14 @@ class MechanismSpec(RandomizerSpec):
     def one_radius(self) -> bool:
         """Whether one radius serves all layers."""
         return self.around_zero
+
+    @reads(".", "method.name")
+    def a_calibration_has_its_own_fields(self, recipe: Any) -> Found:
+        """Each calibration has the numbers that it needs, and no others."""
+        if self.calibrations:
+            known = dict.fromkeys(key for keys in self.calibrations.values() for key in keys)
+            whom = f"{self.label} with calibration = {self.calibrated_by}"
+            yield from missing_or_superfluous(self, self.calibrations[self.calibrated_by], (), tuple(known), whom)
 
     @reads("method.name", "method.range", ".")
     def a_range_that_fits(self, recipe: Any) -> Found:
@@ -218,9 +234,3 @@ def noise(*kinds: str) -> Callable[[Any], bool]:
 AnyMechanism = Annotated[MechanismSpec, Slot("mechanism")]
 Fixed = Annotated[RangeSpec, Slot("range", lambda spec: not spec.adapts)]
 FixedUnsaid = Annotated[RangeSpec, Slot("range", lambda spec: not spec.adapts, unsaid="fixed")]
-
-
-__all__ = [
-    "AnyMechanism", "Centre", "Fixed", "FixedRange", "FixedUnsaid", "Layer", "MechanismSpec", "Radius",
-    "RandomizerSpec", "RangeSpec", "Vectors", "noise", "per_layer",
-]  # fmt: skip

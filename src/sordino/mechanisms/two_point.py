@@ -12,40 +12,25 @@ towards privacy, so the likelihood ratio is exactly (2^32 - t_min)/t_min <= e^ep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.mechanisms import cases, tuning
-from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
+from sordino.mechanisms.arrays import Float32s, Float64s, Floats, Int64s, per_client, row_parameters
+from sordino.mechanisms.cases import DELTA, Case, Promise, Scores, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
-from sordino.mechanisms.interface import (
-    Diagnostics,
-    Float64s,
-    Floats,
-    Randomized,
-    as_matrix,
-    as_shaped,
-    check_cohort,
-    client_index,
-    per_client,
-    row_parameters,
-    store_tile,
-    tile_of,
-    tile_shape,
-    tiles,
-)
 from sordino.mechanisms.one_bit import OneBit
-from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.output import Output
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.parts.tables import tag
 from sordino.privacy import amplification
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Claim, check_count, shuffled
-from sordino.randomness import Keystream, Purpose, Randomness
+from sordino.randomness import Keystream, Rows
 
 
 class TwoPoint(OneBit):
@@ -73,84 +58,48 @@ class TwoPoint(OneBit):
         self.t_min = np.array([bit_threshold(float(e)) for e in self.epsilon], dtype=np.int64)
         self._reach = HALF - self.t_min  # A
         self._scale = largest_float32(self._reach)  # S
+        self.parameter_sets = self.epsilon.size
 
-    @property
-    def clients(self) -> int | None:
-        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+    def _alike(self, rows: int) -> NDArray[np.intp]:
+        return np.zeros(rows, np.intp)
 
-    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_shaped(values)
-        clients, d = w.shape
-        self.domain.check_values(d)
-        check_cohort(self, clients, randomness)
-        scale = row_parameters(self._scale, clients)
-        packed = np.empty((clients, -(-d // 8)), np.uint8)
-        clipped = np.zeros(clients)
-        shape = tile_shape(clients, d)
-        scratch = np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, np.bool_)
-        for rows, cols in tiles(np.zeros(clients), d):
-            window = (slice(0, rows.size), slice(0, cols.stop - cols.start))
-            z, t, bits = scratch[0][window], scratch[1][window], scratch[2][window]
-            _, outside = self.domain.normalise(tile_of(w, rows, cols), cols, out=z)
-            clipped[rows] += outside
-            t[:] = np.multiply(z, scale[rows, None], out=z)  # towards zero
-            u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
-            np.less(u, t, out=bits)
-            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(bits).packed)
-        return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, self._noise_scale(clients, d)))
+    def _thresholds(self, z: Float32s, rows: Rows, out: NDArray[np.int32]) -> None:
+        scale = self._scale if self._scale.size == 1 else self._scale[rows, None]
+        out[:] = np.multiply(z, scale, out=z)  # towards zero
 
-    def _noise_scale(self, clients: int, d: int) -> Float64s:
+    def _k(self, rows: int) -> Float64s:
+        """K of every row, `[K, 1]`."""
+        return np.asarray(HALF / row_parameters(self._reach, rows)[:, None])
+
+    def _points(self, rows: int) -> tuple[Float64s, Float64s]:
+        centre, radius = self.domain.in_float64()
+        return centre, radius * self._k(rows)
+
+    def _noise_scale(self, rows: int) -> Float64s:
         radius = float(np.mean(self.domain.radius, dtype=np.float64))
-        return radius * HALF / row_parameters(self._reach, clients)
+        return np.asarray(radius * HALF / row_parameters(self._reach, rows))
 
     def estimate(self, output: Output) -> Floats:
         signs = self.votes(output)
-        k = (HALF / row_parameters(self._reach, len(signs)))[:, None].astype(np.float32)
-        return self.domain.centre + self.domain.radius * k * signs
-
-    def _mean(self, values: ArrayLike) -> tuple[Float64s, Float64s]:
-        """The values and E[estimate], from the integers t that `randomize` compares with."""
-        w = as_matrix(values)
-        check_cohort(self, len(w))
-        self.domain.check_values(w.shape[1])
-        z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
-        t = np.trunc(z * row_parameters(self._scale, len(w))[:, None]).astype(np.float64)
-        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
-        return w.astype(np.float64), c + r * t / row_parameters(self._reach, len(w))[:, None]
-
-    def bias(self, values: ArrayLike) -> Float64s:
-        w, mean = self._mean(values)
-        return mean - w
-
-    def variance(self, values: ArrayLike) -> Float64s:
-        """r^2 K^2 - (E[estimate] - c)^2: Lemma 2's figure is its upper bound."""
-        _, mean = self._mean(values)
-        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, mean.shape[1])))
-        k = (HALF / row_parameters(self._reach, len(mean)))[:, None]
-        return (r * k) ** 2 - (mean - c) ** 2
+        return self.domain.centre + self.domain.radius * self._k(len(signs)).astype(np.float32) * signs
 
     def _cap_note(self, row: int) -> str:
         return cap_note(self.epsilon[row])
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
-        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        return Claim(
-            epsilon * check_count("values", values),
-            0.0,
-            "d * eps a round where reports are not shuffled (LDP-FL, section 4)",
-        )
+        epsilon = float(self.epsilon[self.row_of(client)]) * check_count("values", values)
+        return Claim(epsilon, 0.0, "d * eps a round where reports are not shuffled (LDP-FL, section 4)")
 
     def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim:
-        """What the paper claims where the single parameters of n clients are shuffled."""
-        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        epsilon = float(self.epsilon[self.row_of(client)])
         formula = "eps, with no growth in weights or rounds, where single parameters are shuffled (LDP-FL, section 4)"
         return Claim(epsilon, 0.0, formula, adversary=shuffled(clients), covers="schedule")
 
     def proven_epsilon(self, client: int = 0) -> float:
         """The exact epsilon of one value."""
-        return bit_epsilon(int(self.t_min[client_index(self.t_min.size, client)]))
+        return bit_epsilon(int(self.t_min[self.row_of(client)]))
 
-    def page_settings(self, values: int) -> dict[str, Any]:
+    def page_settings(self, values: int) -> dict[str, object]:
         return {"name": self.name, "t_min": int(self.t_min[0])}
 
     # --- planning
@@ -160,11 +109,6 @@ class TwoPoint(OneBit):
         return tuning.by_value(cls.name, cls, ranges)
 
     # --- audits
-
-    def one_probability(self, values: Floats) -> Float64s:
-        centre, radius = (a.astype(np.float64) for a in self.domain.columns(slice(0, values.size)))
-        scale = 2 * HALF / float(HALF - int(self.t_min[0]))
-        return np.asarray(0.5 + (self._mean(values[None])[1][0] - centre) / radius / scale)
 
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
@@ -185,26 +129,19 @@ class TwoPoint(OneBit):
                 scores[trial] = self.estimate(self.randomize(others, randomness).output).sum()
             return scores
 
-        return Case(
-            mechanism=self.name,
-            unit=f"shuffled upload of {values} values",
-            adjacency=Adjacency.CLIENT,
-            adversary=shuffled(clients),
-            claim=self.shuffled_claim(clients),
-            proven=amplification.shuffled_bits(self.proven_epsilon(), clients, DELTA, values).upper,
-            delta=DELTA,
-            basis="trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically",
-            attack="sum of the counts; one client at one end or the other",
-            sampler=sample,
-            most_trials=1_500,
-        )
+        each, unit = self.proven_epsilon(), f"shuffled upload of {values} values"
+        proven = amplification.shuffled_bits(each, clients, DELTA, values).upper
+        basis = "trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically"
+        attack, claim = "sum of the counts; one client at one end or the other", self.shuffled_claim(clients)
+        behind = Adjacency.CLIENT, shuffled(clients)
+        return Case.of(Promise(self.name, unit, *behind, claim, proven, DELTA, basis, attack), sample, 1_500)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
         return cases.deep_and_wide(cls(epsilon, Box()))
 
 
-def largest_float32(bounds: NDArray[np.int64]) -> NDArray[np.float32]:
+def largest_float32(bounds: Int64s) -> Float32s:
     """S, the largest float32 that does not exceed each bound: float32(z * S) can then never exceed it either."""
     nearest = bounds.astype(np.float32)
     return np.where(nearest.astype(np.float64) > bounds, np.nextafter(nearest, np.float32(0)), nearest)

@@ -6,17 +6,19 @@ Rules that look at single reports are in `robust`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from pydantic import Field
 
-from sordino.errors import InvalidInput
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.methods.upload import Float64s, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Positive, Spec, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 
 class AggregationSpec(Spec):
@@ -25,6 +27,7 @@ class AggregationSpec(Spec):
     #: what a method must offer: samples, strengths, variances, deviations, votes, reports (single ones), directions
     uses: ClassVar[frozenset[str]] = frozenset()
     samples: ClassVar[bool] = False  #: whether reports name how many records stand behind them
+    in_pages: ClassVar[bool] = True  #: whether web pages may send what it needs
     remembers: ClassVar[bool] = False  #: whether the server keeps the directions of each client's earlier reports
 
     def weights(self, upload: Upload) -> Sequence[float]:
@@ -42,14 +45,22 @@ class AggregationSpec(Spec):
     def check_room(self, asked: int, clients: int, values: int) -> None:
         """Refuse rounds that take more memory than there is."""
 
+    @reads("method")
+    def sees_what_it_needs(self, recipe: Recipe) -> Found:
+        """A rule that goes by single reports, or adds them up in its own way, gets them one by one."""
+        channel, own_sum = recipe.method.channel, type(self).tally is not AggregationSpec.tally
+        if channel.unseen and (own_sum or "reports" in self.uses):
+            kind = getattr(self, "kind", "")
+            yield ".kind", f"got {kind}, but {channel.unseen}: take mean, or method.channel.kind = direct"
 
-def label(recipe: Any) -> str:
+
+def label(recipe: Recipe) -> str:
     """Whose reports are put together: the mechanism's, or the method's where it has none."""
     mechanism = getattr(recipe.method, "mechanism", None)
     return f"the mechanism {mechanism.label}" if mechanism is not None else str(recipe.method.name)
 
 
-def noise_of(recipe: Any) -> str:
+def noise_of(recipe: Recipe) -> str:
     """How reports are randomised; empty where no mechanism does."""
     mechanism = getattr(recipe.method, "mechanism", None)
     return "" if mechanism is None else str(mechanism.noise)
@@ -66,6 +77,7 @@ class BySamples(AggregationSpec):
 
     uses: ClassVar[frozenset[str]] = frozenset({"samples"})
     samples: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
     kind: str = tag("samples", "weighed by sample counts, which thereby are released")
 
 
@@ -81,8 +93,8 @@ class NoisySamples(AggregationSpec):
     limit: Annotated[int, Ge(2), Le(2**24)] = Field(description="the largest number that counts: public")
 
     @reads("method")
-    def counts_are_announced_by_all_at_once(self, recipe: Any) -> Found:
-        """Counts are announced in the first round."""
+    def counts_are_announced_by_all_at_once(self, recipe: Recipe) -> Found:
+        """Refuse a selection: counts are announced in the first round, by all."""
         kind = recipe.method.selection.kind
         if kind != "all":
             yield (
@@ -102,14 +114,25 @@ class ByBudget(AggregationSpec):
         return [1.0 if epsilon is None else epsilon for epsilon in upload.strengths]
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def epsilons_to_weigh_by(self, recipe: Any) -> Found:
-        """There are epsilons."""
+    def epsilons_to_weigh_by(self, recipe: Recipe) -> Found:
+        """Refuse recipes without epsilons to weigh by."""
         if recipe.clients.epsilon is None:
             found = f"got {self.kind} without clients.epsilon, by which it weighs ({label(recipe)})"
             yield ".kind", f"{found}: take mean or samples"
 
 
-class InverseVariance(AggregationSpec):
+class _ByNoise(AggregationSpec):
+    """Reports weighed, or chosen, by how little noise they carry."""
+
+    @reads("method.name", "method.mechanism", ".")
+    def noise_to_go_by(self, recipe: Recipe) -> Found:
+        """Refuse reports without noise."""
+        if not noise_of(recipe):
+            found = f"got {getattr(self, 'kind', '')} with {label(recipe)}, whose reports carry no noise to go by"
+            yield ".kind", f"{found}: take mean"
+
+
+class InverseVariance(_ByNoise):
     """Reports weighed by the inverse of their noise's variance."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"variances"})
@@ -117,16 +140,7 @@ class InverseVariance(AggregationSpec):
 
     def weights(self, upload: Upload) -> Sequence[float]:
         variances = upload.variances()
-        if not (variances > 0).all():
-            raise InvalidInput("aggregation by inverse variance needs a mechanism that adds noise: take the mean")
         return [float(v) for v in variances.min() / variances]
-
-    @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def noise_to_weigh_by(self, recipe: Any) -> Found:
-        """Reports carry noise of a known variance."""
-        if not noise_of(recipe):
-            found = f"got {self.kind} with {label(recipe)}, whose reports carry no noise of known variance"
-            yield ".kind", f"{found}: take mean"
 
 
 class SignAggregation(AggregationSpec):
@@ -140,38 +154,27 @@ class SignAggregation(AggregationSpec):
         return self.step * np.sign(mean)
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def votes_to_count(self, recipe: Any) -> Found:
-        """Reports are votes."""
+    def votes_to_count(self, recipe: Recipe) -> Found:
+        """Refuse reports that are no votes."""
         if noise_of(recipe) != "votes":
             found = f"got {self.kind} with {label(recipe)}"
             yield ".kind", f"{found}; allowed only with the mechanism sign, whose reports are votes"
 
 
-class _ByDeviation(AggregationSpec):
-    """By the inverse of the noise's deviation (personalised LDP-FL)."""
-
-    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
-
-    @reads("method", "rounds.count")
-    def noise_to_go_by(self, recipe: Any) -> Found:
-        """There is noise to go by."""
-        if not noise_of(recipe):
-            found = f"got {getattr(self, 'kind', '')}, but {recipe.method.mechanism.label} adds no noise"
-            yield ".kind", f"{found} to go by: take mean"
-
-
-class InverseDeviation(_ByDeviation):
+class InverseDeviation(_ByNoise):
     """Reports weighed by the inverse of their noise's standard deviation (personalised LDP-FL, Eq. 11)."""
 
+    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
     kind: str = tag("inverse-deviation", "weighed by the inverse of the noise's standard deviation")
 
     def weights(self, upload: Upload) -> Sequence[float]:
         return [float(rho) for rho in rhos(upload)]
 
 
-class SelectionByBudget(_ByDeviation):
+class SelectionByBudget(_ByNoise):
     """All report, and the reports of some count: the more likely, the less noise they carry (section 4.2)."""
 
+    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
     kind: str = tag("selection", "all report, and those count whose share of 1/deviation is above a random draw")
     fallback: Literal["redraw", "keep"] = Field(
         default="redraw",
@@ -194,17 +197,19 @@ def offering(*offered: str) -> Callable[[Any], bool]:
     return lambda spec: spec.uses <= frozenset(offered)
 
 
+AGGREGATION = Field(description="how reports are put together")
 AnyAggregation = Annotated[
     AggregationSpec,
     Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports", "directions")),
+    AGGREGATION,
 ]
 PartAggregation = Annotated[  # whole models point the same way, and layers come in turn: no agreement to speak of
-    AggregationSpec, Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports"))
+    AggregationSpec, Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports")), AGGREGATION
 ]
-MeanAlone = Annotated[AggregationSpec, Slot("aggregation", lambda spec: spec is Mean)]
+MeanAlone = Annotated[AggregationSpec, Slot("aggregation", lambda spec: spec is Mean), AGGREGATION]
 
 __all__ = [
-    "AggregationSpec", "AnyAggregation", "ByBudget", "BySamples", "InverseDeviation", "InverseVariance", "Mean",
-    "MeanAlone", "NoisySamples", "PartAggregation", "SelectionByBudget", "SignAggregation", "label", "noise_of",
+    "AGGREGATION", "AggregationSpec", "AnyAggregation", "ByBudget", "BySamples", "InverseDeviation", "InverseVariance",
+    "Mean", "MeanAlone", "NoisySamples", "PartAggregation", "SelectionByBudget", "SignAggregation", "label", "noise_of",
     "offering", "rhos",
 ]  # fmt: skip

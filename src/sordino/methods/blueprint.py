@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.methods.interface import Method
-from sordino.methods.upload import Upload
+from sordino.methods.upload import MAX_SAMPLES, Upload
 from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from sordino.learning import models
     from sordino.learning.cohort import LocalTraining
     from sordino.learning.models import ParameterLayout
-    from sordino.learning.optimizers import Optimizer
     from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
 else:
@@ -30,7 +28,6 @@ else:
 class Statistics:
     """What becomes of batch norm's running statistics: kept by each client, or part of what is sent."""
 
-    policy: Literal["local", "release"] = "local"
     start: Mapping[str, Tensor] = field(default_factory=dict)  #: as the model has them
     released: tuple[str, ...] = ()
 
@@ -40,7 +37,7 @@ class Statistics:
         released = models.released_buffers(model, policy)
         tracked = set(models.running_statistics(model))
         start = {name: value.detach().clone() for name, value in model.named_buffers() if name in tracked}
-        return cls("release" if policy == "release" else "local", start, released)
+        return cls(start, released)
 
     @property
     def size(self) -> int:
@@ -63,7 +60,7 @@ class Blueprint:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return len(self.sizes)
 
     @property
@@ -89,7 +86,9 @@ class Blueprint:
         more = models.LayerSlice("statistics", self.layout.size, self.values)
         return replace(self.layout, layers=(*self.layout.layers, more))
 
-    def upload(self, what: str, within: RangeSpec | None, **more: Any) -> Upload:
+    def upload(
+        self, what: str, within: RangeSpec | None, *, most_samples: int = MAX_SAMPLES, norm: float | None = None
+    ) -> Upload:
         """The whole model through the recipe's mechanism; what range or strengths do not allow is refused now."""
         given = self.recipe.method
         upload = Upload(
@@ -99,42 +98,16 @@ class Blueprint:
             clients=self.clients,
             what=f"{what} and batch-norm statistics" if self.statistics.size else what,
             samples=given.aggregation.samples,
-            **more,
+            most_samples=most_samples,
+            norm=norm,
         )
         upload.check(self.checked)
         return upload
 
     @property
-    def optimizer(self) -> Optimizer:
-        """The recipe's optimiser."""
-        return self.recipe.training.optimizer.build()
-
-    @property
     def local_training(self) -> LocalTraining:
         """The recipe's plain local training."""
         return self.recipe.training.local(self.recipe.model.name, self.input_shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Built:
-    """A method ready to run, and what those who run it want to know beforehand."""
-
-    method: Method
-    upload: Upload  #: of the first round, for the pre-flight
-    batch: int  #: records in a batch
-    records: float  #: about how many records all clients together train on in a round
-    graded: nn.Module | None = None  #: what is scored, where records come to the model in another form than it takes
-
-
-def plainly_built(blueprint: Blueprint, method: Method, upload: Upload) -> Built:
-    """For methods whose clients all train plainly in every round."""
-    training = blueprint.local_training
-    largest = max(1, max(blueprint.sizes))
-    if training.steps is not None:
-        records = training.steps * (training.batch_size or largest) * blueprint.clients
-    else:
-        records = sum(blueprint.sizes) * (training.epochs or 1)
-    return Built(method, upload, training.batch_size or largest, float(records))
 
 
 def blueprint_of(
@@ -150,4 +123,4 @@ def blueprint_of(
     return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
 
 
-__all__ = ["Blueprint", "Built", "Statistics", "blueprint_of", "plainly_built"]
+__all__ = ["Blueprint", "Statistics", "blueprint_of"]

@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,16 +32,15 @@ from pydantic import Discriminator, Field, Tag
 from sordino.learning import draws
 from sordino.learning.draws import Stream
 from sordino.mechanisms import NoPrivacy
-from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.mechanisms.arrays import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
-from sordino.methods.round_steps import send, train
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import DATASET, Bench, Cohort, LocalView, Method, Reported, State
+from sordino.methods.round_steps import moved, send, train
 from sordino.methods.selection import SelectionSpec, SelectProbability
 from sordino.methods.silo_dp import NoiseSpec
-from sordino.methods.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
+from sordino.methods.spec import ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.methods.upload import Draw, Int64s, Same, Tally, Upload
 from sordino.parts.lazy import lazy_module
 from sordino.parts.slot import Slot
@@ -96,7 +95,7 @@ class Noise:
     seed: int
 
     def grid(self, values: int) -> SumGrid:
-        """Of the clipped updates and the noise."""
+        """The grid of the clipped updates and the noise."""
         return private_sgd.grid_for(self.sigma, values)
 
     def draw(self, round: int, values: int) -> Int64s:
@@ -156,12 +155,12 @@ class ClippedTally(Tally):
     def mean(self) -> Float64s:
         """(sum of clipped updates + noise) / m."""
         unit = self.bound / self._grid.clip
-        total = (self._high << 27) + self._low + self._noise.draw(self._round, self._upload.values)
+        total = (self._high << 27) + self._low + self._noise.draw(self._round, self.upload.values)
         return np.asarray(total * (unit / self._noise.expected))
 
     def noise(self) -> float:
         """The L2 norm to expect of the noise in the mean."""
-        return self._noise.sigma * self.bound * math.sqrt(self._upload.values) / self._noise.expected
+        return self._noise.sigma * self.bound * math.sqrt(self.upload.values) / self._noise.expected
 
 
 class Unprotected(NoPrivacy):
@@ -175,11 +174,11 @@ class Unprotected(NoPrivacy):
         return np.full(as_matrix(values).shape, self._share)
 
 
-def _clip_form(value: Any) -> str:
+def _clip_form(value: object) -> str:
     return "median" if isinstance(value, str) else "number"
 
 
-class CentralDp(FedAvg):
+class CentralDp(Method):
     """Federated averaging by a server that clips and adds noise."""
 
     class Spec(NoiseSpec):
@@ -189,6 +188,7 @@ class CentralDp(FedAvg):
             "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
             "clients could take the noise off. It is a baseline for simulations"
         )
+        sends_updates: ClassVar[bool] = True
         name: str = tag("central-dp", "a trusted server adds the noise")
         server_lr: ServerLr = 1.0
         clip: Annotated[
@@ -207,31 +207,26 @@ class CentralDp(FedAvg):
         selection: Annotated[SelectionSpec, Slot("selection", lambda spec: spec is SelectProbability)] = Field(
             default=SelectProbability(p=1.0), description="each client's probability of being in a round's sum"
         )
-        channel: DirectAlone = Field(default_factory=direct, description=CHANNEL)
-        aggregation: MeanAlone = Field(default=Mean(), description=AGGREGATION)
+        channel: DirectAlone = Field(default_factory=direct)
+        aggregation: MeanAlone = Mean()
 
-        @property
-        def sends_updates(self) -> bool:
-            return True
-
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> CentralDp:
             noise = noise_of(blueprint)
             share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
             upload = Upload(Same(Unprotected(share)), None, blueprint.values, clients=blueprint.clients, what=WHAT)
-            method = CentralDp(blueprint, upload, noise)
-            built = plainly_built(blueprint, method, upload)
-            return Built(method, upload, built.batch, built.records * noise.rate)
+            return CentralDp(blueprint, upload, noise)
 
     def __init__(self, blueprint: Blueprint, upload: Upload, noise: Noise) -> None:
-        super().__init__(blueprint, blueprint.local_training, upload, sends="update")
+        super().__init__(blueprint, upload)
+        self.records_per_round *= noise.rate
         self._noise = noise
         self._claim = claim(blueprint, noise) if noise.clip is None else None
 
     def select(self, state: State) -> Sequence[int]:
-        return range(self.clients)
+        return range(self.clients)  # each tosses its own coin
 
     def tally(self, plan: Plan) -> Tally:
-        return ClippedTally(self._upload, self._noise, plan.round)
+        return ClippedTally(self.first_upload, self._noise, plan.round)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         proven = Guarantee(SERVER, Adjacency.CLIENT, Infinite(TRUSTED), "none")
@@ -241,7 +236,7 @@ class CentralDp(FedAvg):
     def _loss(self) -> tuple[Loss, str]:
         if self._noise.clip is None:
             return Infinite(MEDIAN), "none"
-        values = self._upload.values
+        values = self.first_upload.values
         grid = self._noise.grid(values)
         if private_sgd.too_faint(grid, Adjacency.CLIENT):
             return Infinite(FAINT), "none"
@@ -260,8 +255,12 @@ class CentralDp(FedAvg):
         bodies = [body if coin else b"" for body, coin in zip(reported.bodies, coins, strict=True)]
         return replace(reported, bodies=bodies)
 
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        return moved(state, self.spec.server_lr * tally.mean(), self.statistics)
+
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
-        return super().report(plan, cohort, draw, bench).local
+        trained = train(self, plan, cohort, draw, bench)
+        return send(self.upload(plan), cohort, trained.update, draw, trained).local
 
     def _coins(self, draw: Draw, clients: Sequence[int]) -> NDArray[np.bool_]:
         """Who takes part: a coin of each client's own, never above the rate."""

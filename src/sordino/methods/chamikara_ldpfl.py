@@ -31,24 +31,35 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Le, MinLen
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
-from sordino.methods.aggregation import AggregationSpec, Mean, offering
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, ModelView, Positions, Reported, State
+from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, offering
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import (
+    DATASET,
+    PARAMETERS,
+    Bench,
+    ClientState,
+    Cohort,
+    LocalView,
+    Method,
+    ModelView,
+    Positions,
+    Reported,
+    Seen,
+    State,
+)
 from sordino.methods.local_only import LocalOnly, alone
-from sordino.methods.round_steps import PARAMETERS, average, send, train
+from sordino.methods.round_steps import average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
+from sordino.methods.spec import Clamp, DirectAlone, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
 from sordino.parts.lazy import lazy_module
 from sordino.parts.registry import allowed_model
@@ -61,7 +72,7 @@ from sordino.wire.messages import Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sordino.learning.cohort import ClientData, LocalTraining
+    from sordino.learning.cohort import ClientData
     from sordino.methods import extractors, randomised_records
     from sordino.methods.extractors import Extractor
     from sordino.methods.randomised_records import RandomisedRecords
@@ -148,7 +159,7 @@ class Encoding(TomlTable):
     )
 
 
-class Ldpfl(FedAvg):
+class Ldpfl(Method):
     """Federated averaging over records that each client randomised once."""
 
     class Spec(MethodSpec):
@@ -156,7 +167,7 @@ class Ldpfl(FedAvg):
 
         name: str = tag("ldpfl", "a network federated over records randomised once")
         server_lr: ClassVar[float] = 1.0
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         encoding: Encoding = Field(default=Encoding(), description="how features become bits")
         mechanism: Annotated[RecordMechanismSpec, Slot("record mechanism")] = Field(
@@ -169,12 +180,12 @@ class Ldpfl(FedAvg):
             default="randomised", description="whether test examples pass through the randomiser as records do"
         )
         clamp: Clamp = None
-        channel: DirectAlone = Field(default_factory=direct, description=CHANNEL)
-        aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("samples", "reports"))] = Field(
-            default=Mean(), description=AGGREGATION
+        channel: DirectAlone = Field(default_factory=direct)
+        aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("samples", "reports")), AGGREGATION] = (
+            Mean()
         )
 
-        def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+        def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
             """A record as the dense network sees it: its bits, or its features."""
             extractor = self.extractor.build(shape, classes, recipe.seed)
             return self._records(recipe, extractor, classes).shape
@@ -186,7 +197,7 @@ class Ldpfl(FedAvg):
             return randomised_records.build(self, extractor.features, classes, own)
 
         @reads("method.name", "method.mechanism", "model.name", "training.augmentation")
-        def randomised_records_are_no_images(self, recipe: Any) -> Found:
+        def randomised_records_are_no_images(self, recipe: Recipe) -> Found:
             """The federated training sees features that were randomised, and no images."""
             if recipe.training.augmentation is not None:
                 yield (
@@ -194,7 +205,7 @@ class Ldpfl(FedAvg):
                     "got some, but this training sees randomised features only: give it to method.extractor.training",
                 )
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> Method:
             extractor = self.extractor.build(blueprint.input_shape, blueprint.classes, blueprint.recipe.seed)
             records = self._records(blueprint.recipe, extractor, blueprint.classes)
             records.check(blueprint.checked)
@@ -202,22 +213,13 @@ class Ldpfl(FedAvg):
                 Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what=WHAT,
                 samples=self.aggregation.samples, clamp=self.clamp,
             )  # fmt: skip
-            together = Ldpfl(blueprint, blueprint.local_training, upload, extractor, records)
-            method = together if self.learning == "together" else LdpflAlone(alone(blueprint), together)
-            built = plainly_built(blueprint, method, upload)
-            return replace(built, graded=records.graded(blueprint.model))
+            together = Ldpfl(blueprint, upload, extractor, records)
+            return together if self.learning == "together" else LdpflAlone(alone(blueprint), together)
 
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        training: LocalTraining,
-        upload: Upload,
-        extractor: Extractor,
-        records: RandomisedRecords,
-    ) -> None:
+    def __init__(self, blueprint: Blueprint, upload: Upload, extractor: Extractor, records: RandomisedRecords) -> None:
         learner, loss = records.learner(blueprint.model)
-        super().__init__(blueprint, replace(training, loss=loss), upload, sends="weights")
-        self.model = learner
+        super().__init__(blueprint, upload, replace(blueprint.local_training, loss=loss))
+        self.model, self.graded = learner, records.graded(blueprint.model)
         self._extractor, self.records = extractor, records
         self._most: int | None = None if extractor.public else blueprint.recipe.method.extractor.most_records
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
@@ -228,7 +230,7 @@ class Ldpfl(FedAvg):
     # --- Part I: once
 
     def preparation(self, federation: str) -> Plan:
-        """Clients know from the recipe what to do."""
+        """An empty plan: clients know from the recipe what to do."""
         return Plan(federation, 0)
 
     def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
@@ -260,7 +262,7 @@ class Ldpfl(FedAvg):
         if plan.round == 0:
             return once
         name = f"{plan.federation}/{plan.round}"
-        counts = (samples_release(name, DATASET),) if self._upload.samples else ()
+        counts = (samples_release(name, DATASET),) if self.first_upload.samples else ()
         return PerClass(len(once), lambda c: (randomised_records.derived(name, DATASET, WHAT, once[c]), *counts))
 
     def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
@@ -297,9 +299,7 @@ class Ldpfl(FedAvg):
             if randomised_records.RECORDS in own
         ]
 
-    def seen(
-        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
-    ) -> NDArray[Any]:
+    def seen(self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness) -> Seen:
         return self.records.examined(
             extractors.features_of(self._extractor, x, prepared), positions, client, randomness
         )
@@ -309,8 +309,8 @@ class LdpflAlone(LocalOnly):
     """The same without the federation: every client trains its own network on its own randomised records."""
 
     def __init__(self, blueprint: Blueprint, together: Ldpfl) -> None:
-        super().__init__(blueprint, together.training, together.upload(Plan("", 1)), sends="weights")
-        self.model, self._together = together.model, together
+        super().__init__(blueprint, together.first_upload, together.training)
+        self.model, self.graded, self._together = together.model, together.graded, together
 
     def preparation(self, federation: str) -> Plan:
         return self._together.preparation(federation)
@@ -329,9 +329,7 @@ class LdpflAlone(LocalOnly):
         ready = {client: own for client, own in kept.items() if randomised_records.RECORDS in own and PARAMETERS in own}
         return [replace(self.own_view(own), client=client) for client, own in ready.items()]
 
-    def seen(
-        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
-    ) -> NDArray[Any]:
+    def seen(self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness) -> Seen:
         return self._together.seen(x, positions, client, prepared, randomness)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from sordino.errors import InvalidInput
@@ -37,9 +37,9 @@ class Extractor(ABC):
     features: int  #: r
     public: bool  #: whether it knows nothing of anybody's records
 
-    @abstractmethod
     def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
-        """What each of K clients keeps to make features with."""
+        """What each of K clients keeps to make features with: nothing, where the extractor is public."""
+        return [{} for _ in clients]
 
     @abstractmethod
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
@@ -87,9 +87,7 @@ class TrainedExtractor(Extractor):
             for name, value in kept.items()
             if name.startswith(STATISTICS)
         }
-        with torch.no_grad():
-            features: Tensor = functional_call(self._module, {**named, **statistics}, (x,))
-        return features
+        return _features(self._module, {**named, **statistics}, x)
 
 
 class RandomExtractor(Extractor):
@@ -103,15 +101,9 @@ class RandomExtractor(Extractor):
         self._parameters = {name: started[name] for name in parameter_layout(self._module).names}
         self.features = features
 
-    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
-        return [{} for _ in clients]
-
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        here = {name: value.to(x.device) for name, value in self._parameters.items()}
-        buffers = {name: value.to(x.device) for name, value in self._module.named_buffers()}
-        with torch.no_grad():
-            features: Tensor = functional_call(self._module, {**here, **buffers}, (x,))
-        return features
+        own = {**self._parameters, **dict(self._module.named_buffers())}
+        return _features(self._module, {name: value.to(x.device) for name, value in own.items()}, x)
 
 
 class OrientedExtractor(Extractor):
@@ -132,15 +124,18 @@ class OrientedExtractor(Extractor):
         self._filters, self._cells = derivatives(orientations), cells
         self.features = orientations * cells * cells
 
-    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
-        return [{} for _ in clients]
-
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         reach = self._filters.shape[-1] // 2
         grey = F.pad(x.mean(dim=1, keepdim=True), [reach] * 4, mode="replicate")  # an image's border is no edge
         changes = F.conv2d(grey, self._filters.to(x.device)).relu()
         cells = F.adaptive_avg_pool2d(changes, self._cells).add(1e-4).sqrt()
         return (cells - cells.mean(dim=1, keepdim=True)).flatten(1)
+
+
+def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    with torch.no_grad():
+        features: Tensor = functional_call(module, dict(named), (x,))
+    return features
 
 
 def derivatives(orientations: int, reach: int = 2) -> Tensor:
@@ -156,12 +151,10 @@ def derivatives(orientations: int, reach: int = 2) -> Tensor:
 def features_of(extractor: Extractor, x: Tensor, kept: ClientState) -> NDArray[np.float32]:
     """Features `[n, r]` of as many records as there are, a few at a time."""
     made = [extractor(x[first : first + PIECE], kept).cpu() for first in range(0, len(x), PIECE)]
-    return np.asarray(
-        np.nan_to_num(torch.cat(made).numpy())
-    )  # a client whose network fails tells nobody: it sends zeros
+    return torch.nan_to_num(torch.cat(made)).numpy()  # a client whose network fails tells nobody: it sends zeros
 
 
-def network_of(name: str, options: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
+def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
     """The network of this name for records of this shape, and how many features its convolutions make."""
     network = models.build(name, input_shape=shape, classes=classes, **options)
     if not isinstance(network, Network):

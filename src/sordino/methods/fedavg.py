@@ -13,39 +13,32 @@ can tell it from the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import AnyMechanism, Fixed
-from sordino.methods.aggregation import AggregationSpec, AnyAggregation, Mean
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.interface import Bench, Cohort, Method, ModelView, Reported, State
-from sordino.methods.robust import AgreementTally
-from sordino.methods.round_steps import PARAMETERS, moved, send, train, vector_of
+from sordino.methods.aggregation import AnyAggregation, Mean
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
+from sordino.methods.robust import aggregate
+from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.scopes import ScopeAll, ScopeSpec
-from sordino.methods.selection import AnySelection, SelectAll, SelectionSpec
-from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, Norm, ServerLr, direct
+from sordino.methods.selection import AnySelection, SelectAll
+from sordino.methods.spec import AnyChannel, MethodSpec, Norm, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, reads, tag
 from sordino.parts.toml import shown
-from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning.cohort import LocalTraining
-    from sordino.learning.private_sgd import PrivateTraining
-
-DATASET = "records"  #: what a simulated client calls its data in the ledger
-PAST = "past_directions"  #: what the server remembers of each client's reports, where agreement counts
+    from sordino.recipe import Recipe
 
 
-def unseen_norm(method: Any) -> Found:
-    """A norm has single reports to scale."""
+def unseen_norm(method: MethodSpec) -> Found:
+    """Refuse a norm where the server sees no single reports that it could scale."""
     if method.norm is not None and method.channel.unseen:
         why = f"got {method.norm:g}, but {method.channel.unseen}, and can shorten none"
         yield ".norm", f"{why}: leave it out, or take method.channel.kind = direct with silo-dp or fedavg"
@@ -57,12 +50,13 @@ class FedAvg(Method):
     class Spec(MethodSpec):
         """Federated averaging, with a mechanism on what leaves each client."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("fedavg", "federated averaging")
         upload: Literal["update", "weights"] = Field(
             default="update", description="what leaves a client: the change of the weights, or the weights"
         )
         server_lr: ServerLr = 1.0
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         scope: Annotated[ScopeSpec, Slot("scope", lambda spec: spec is ScopeAll)] = Field(
             default=ScopeAll(), description="which tensors take part in a round"
         )
@@ -73,15 +67,15 @@ class FedAvg(Method):
             default=NoPrivacy.Spec(), description="the randomiser; none unless one is named"
         )
         norm: Norm = None
-        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
-        aggregation: AnyAggregation = Field(default=Mean(), description=AGGREGATION)
+        channel: AnyChannel = Field(default_factory=direct)
+        aggregation: AnyAggregation = Mean()
 
         @property
         def sends_updates(self) -> bool:
             return self.upload == "update"
 
         @reads("method")
-        def a_norm_has_updates_to_scale(self, recipe: Any) -> Found:
+        def a_norm_has_updates_to_scale(self, recipe: Recipe) -> Found:
             """A norm is of updates around zero that single reports tell."""
             yield from unseen_norm(self)
             if self.norm is None:
@@ -101,85 +95,22 @@ class FedAvg(Method):
             elif self.range is not None and self.range.centre != 0:
                 yield ".norm", f"got {self.norm:g} with range.centre = {shown(self.range.centre)}; allowed: 0"
 
-        def build(self, blueprint: Blueprint) -> Built:
-            return self.built(blueprint, FedAvg)
+        def build(self, blueprint: Blueprint) -> FedAvg:
+            return FedAvg(blueprint, self.first_upload(blueprint))
 
-        def built(self, blueprint: Blueprint, kind: type[FedAvg]) -> Built:
-            """Federated averaging, or a `kind` of it."""
-            what = "model update" if self.upload == "update" else "model weights"
-            upload = blueprint.upload(what, self.range, norm=self.norm)
-            method = kind(blueprint, blueprint.local_training, upload, sends=self.upload)
-            return plainly_built(blueprint, method, upload)
-
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        training: LocalTraining | PrivateTraining,
-        upload: Upload,
-        *,
-        sends: Literal["update", "weights"],
-    ) -> None:
-        given = blueprint.recipe.method
-        self.spec = given  #: the method's table
-        self.clients = blueprint.clients
-        self.model, self.training, self.statistics = blueprint.model, training, blueprint.statistics
-        self._initial = blueprint.initial
-        self._upload, self._sends, self._server_lr = upload, sends, given.server_lr
-        self._selection: SelectionSpec = given.selection
-        self._aggregation: AggregationSpec = given.aggregation
-        self._seed = blueprint.recipe.seed
-        given.aggregation.check_room(given.selection.asked(blueprint.clients), blueprint.clients, blueprint.values)
-
-    def upload(self, plan: Plan) -> Upload:
-        """How values leave a client in this plan's round."""
-        return self._upload
-
-    # --- server
-
-    def init(self) -> State:
-        start = self.statistics
-        arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
-        if self._aggregation.remembers:
-            arrays[PAST] = np.zeros((self.clients, self._upload.values), np.float32)
-        return State(0, self._initial.astype(np.float32), arrays)
-
-    def select(self, state: State) -> Sequence[int]:
-        return self._selection.chosen(self.clients, self._seed, state.round + 1)
-
-    def plan(self, state: State, federation: str) -> Plan:
-        norm = self._upload.norm
-        announced = {} if norm is None else {"norm": repr(norm)}  # a text: numbers are written differently elsewhere
-        statistics = {name: state.arrays[name] for name in self.statistics.released}
-        return Plan(federation, state.round + 1, announced, {PARAMETERS: state.parameters, **statistics})
-
-    def tally(self, plan: Plan) -> Tally:
-        return self._aggregation.tally(self.upload(plan))
-
-    def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        if isinstance(tally, AgreementTally):
-            x, past = tally.agreed(state.arrays[PAST])
-            state = State(state.round, state.parameters, {**state.arrays, PAST: past})
-        else:
-            x = tally.mean()
-        w = vector_of(state, self.statistics)
-        step = self._aggregation.move(x, x if self._sends == "update" else x - w)
-        return moved(state, self._server_lr * step, self.statistics)
-
-    def view(self, state: State) -> ModelView:
-        return ModelView(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
-
-    # --- client
-
-    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        return self.upload(plan).releases(f"{plan.federation}/{plan.round}", DATASET)
-
-    def class_of(self, client: int) -> int:
-        return int(self._upload.class_of[client])
+        def first_upload(self, blueprint: Blueprint) -> Upload:
+            """How values leave a client."""
+            return blueprint.upload(f"model {self.upload}", self.range, norm=self.norm)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, cohort, draw, bench)
-        x = trained.update if self._sends == "update" else trained.vectors
+        x = trained.update if self.spec.upload == "update" else trained.vectors
         return send(self.upload(plan), cohort, x, draw, trained)
 
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        x, state = aggregate(tally, state)
+        step = x if self.spec.upload == "update" else x - vector_of(state, self.statistics)
+        return moved(state, self.spec.server_lr * self.spec.aggregation.move(x, step), self.statistics)
 
-__all__ = ["DATASET", "FedAvg", "unseen_norm"]
+
+__all__ = ["FedAvg", "unseen_norm"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -26,10 +26,9 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
-from sordino.methods.blueprint import Blueprint, Built
+from sordino.methods.blueprint import Blueprint
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
-from sordino.methods.spec import AGGREGATION
 from sordino.methods.upload import Draw, ReportSum, Same, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
@@ -37,6 +36,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
+    from sordino.recipe import Recipe
 
 
 class WrappedTally(Tally):
@@ -65,10 +65,10 @@ class HybridOne(SiloDp):
             "in it, "
             "add all of the noise",
         )
-        aggregation: MeanAlone = Field(default=Mean(), description=AGGREGATION)
+        aggregation: MeanAlone = Mean()
 
         @reads("method", "split")
-        def honest_silos_are_in_every_secure_sum(self, recipe: Any) -> Found:
+        def honest_silos_are_in_every_secure_sum(self, recipe: Recipe) -> Found:
             """Nobody sees less than a sum, and every sum has honest silos in it."""
             channel, asked = self.channel, self.selection.asked(recipe.number_of_clients)
             if not hasattr(channel, "least"):
@@ -90,26 +90,25 @@ class HybridOne(SiloDp):
                     "in every sum: raise method.channel.threshold, or ask more silos",
                 )
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> HybridOne:
             if self.clamp is not None:
                 raise InvalidInput(
                     "method.clamp cuts single reports, and of a secure sum nobody sees any: leave it out, or take "
                     "silo-dp"
                 )
-            silos = super().build(blueprint)
             training = private_training(blueprint, honest_silos(self, blueprint.clients))
             grid = training.grid(blueprint.values)
             unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
             bits = modulus_bits(training, blueprint.values, self.selection.asked(blueprint.clients))
             mechanism = NoisySums(unit, bits, grid.noise.sigma)
             upload = Upload(Same(mechanism), None, blueprint.values, clients=blueprint.clients, what=WHAT)
-            return replace(silos, method=HybridOne(blueprint, training, upload, sends="update"), upload=upload)
+            return HybridOne(blueprint, upload, training)
 
     def tally(self, plan: Plan) -> Tally:
-        return WrappedTally(self._upload, np.ones(1))
+        return WrappedTally(self.first_upload, np.ones(1))
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        name, values = f"{plan.federation}/{plan.round}", self._upload.values
+        name, values = f"{plan.federation}/{plan.round}", self.first_upload.values
         training = self.training
         both = training.shared_guarantee, training.guarantee
         found = [self._modulo(own(values, adjacency)) for adjacency in RECORDS for own in both]
@@ -123,7 +122,7 @@ class HybridOne(SiloDp):
 
     @property
     def _sums(self) -> NoisySums:
-        mechanism = self._upload.mechanisms[0]
+        mechanism = self.first_upload.mechanisms[0]
         assert isinstance(mechanism, NoisySums)
         return mechanism
 
@@ -153,7 +152,7 @@ class HybridOne(SiloDp):
         descent = Descent(self.training.optimizer, before.clone(), sizes, first_step=state.round)
         gradient = tally.mean().astype(np.float32)
         descent.step(torch.from_numpy(gradient.reshape(1, -1)), 0)
-        moved = self._server_lr * (descent.parameters - before)
+        moved = self.spec.server_lr * (descent.parameters - before)
         return state.after((before + moved)[0].numpy())
 
 
@@ -166,7 +165,7 @@ def modulus_bits(training: PrivateTraining, values: int, silos: int) -> int:
     return min(62 - silos.bit_length(), math.ceil(math.log2(most)) + 1)
 
 
-def honest_silos(given: Any, clients: int) -> int:
+def honest_silos(given: HybridOne.Spec, clients: int) -> int:
     """h: the fewest that a sum has in it, less those who may side with the server."""
     asked = given.selection.asked(clients)
     honest: int = given.channel.least(asked) - given.colluding

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sordino.methods.upload import Draw, Tally
+from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -23,12 +23,18 @@ if TYPE_CHECKING:  # reading a recipe must not load PyTorch
     import torch
     from torch import Tensor, nn
 
-    from sordino.learning.cohort import ClientData, CohortTrainer
+    from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
+    from sordino.learning.private_sgd import PrivateTraining
     from sordino.learning.stacked_model import Execution
+    from sordino.methods.blueprint import Blueprint
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
-ClientState = Mapping[str, NDArray[Any]]  #: what a client keeps from one round to the next, for itself
+Seen = NDArray[np.float32] | NDArray[np.uint8]  #: examples as a model takes them
+DATASET = "records"  #: what a simulated client calls its data in the ledger
+PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
+PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
+ClientState = Mapping[str, NDArray[np.generic]]  #: what a client keeps from one round to the next, for itself
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,10 @@ class State:
 
     @property
     def finite(self) -> bool:
-        """Whether every number of it is one."""
+        """Whether all values are finite."""
         return all(bool(np.isfinite(array).all()) for array in (self.parameters, *self.arrays.values()))
 
-    def after(self, parameters: NDArray[Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> State:
+    def after(self, parameters: ArrayLike, arrays: Mapping[str, ArrayLike] | None = None) -> State:
         """The state one round later."""
         own = self.arrays if arrays is None else {name: np.asarray(a, np.float32) for name, a in arrays.items()}
         return State(self.round + 1, np.asarray(parameters, np.float32), own)
@@ -106,8 +112,8 @@ class Bench:
             self._trainers[key] = CohortTrainer(model, execution=self.execution, device=self.device)
         return self._trainers[key]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process prepares its own."""
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without trainers: another process makes its own."""
         return Bench, (self.execution, self.device)
 
 
@@ -132,33 +138,66 @@ class Reported:
 
 
 class Method(ABC):
-    """One algorithm, on both sides of the network."""
+    """One algorithm, on both sides of the network: clients train a model that the server keeps.
 
-    clients: int
+    How clients report and how the server updates the model (`report`, `update`) is each method's own, in the order of
+    its paper. `training` is the recipe's plain one unless given.
+    """
 
-    @abstractmethod
+    graded: nn.Module | None = None  #: what is scored, where it is not the model that is trained
+
+    def __init__(
+        self, blueprint: Blueprint, upload: Upload, training: LocalTraining | PrivateTraining | None = None
+    ) -> None:
+        self.spec = blueprint.recipe.method  #: the method's table
+        self.clients = blueprint.clients
+        self.first_upload = upload  #: how values leave a client in the first round
+        self.model, self.statistics = blueprint.model, blueprint.statistics
+        self.training = training or blueprint.local_training
+        #: records in a batch, and about how many records all clients together train on in a round
+        self.batch, self.records_per_round = self.training.effort(blueprint.sizes)
+        self._initial, self._seed = blueprint.initial, blueprint.recipe.seed
+        asked = self.spec.selection.asked(self.clients)
+        self.spec.aggregation.check_room(asked, self.clients, blueprint.values)
+
+    # --- server
+
     def init(self) -> State:
         """The state before the first round."""
+        start = self.statistics
+        arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
+        if self.spec.aggregation.remembers:
+            arrays[PAST] = np.zeros((self.clients, self.first_upload.values), np.float32)
+        return State(0, self._initial.astype(np.float32), arrays)
 
-    @abstractmethod
     def select(self, state: State) -> Sequence[int]:
         """Who is asked in the coming round."""
+        chosen: Sequence[int] = self.spec.selection.choose(self.clients, self._seed, state.round + 1)
+        return chosen
 
-    @abstractmethod
     def plan(self, state: State, federation: str) -> Plan:
         """What is sent to them: the plan of round `state.round + 1`."""
+        norm = self.first_upload.norm
+        announced = {} if norm is None else {"norm": repr(norm)}  # a text: numbers are written differently elsewhere
+        statistics = {name: state.arrays[name] for name in self.statistics.released}
+        return Plan(federation, state.round + 1, announced, {PARAMETERS: state.parameters, **statistics})
 
-    @abstractmethod
+    def upload(self, plan: Plan) -> Upload:
+        """How values leave a client in this plan's round."""
+        return self.first_upload
+
     def tally(self, plan: Plan) -> Tally:
         """An empty sum for the reports on this plan."""
+        empty: Tally = self.spec.aggregation.tally(self.upload(plan))
+        return empty
 
     @abstractmethod
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         """The state after this round's reports."""
 
-    @abstractmethod
     def view(self, state: State) -> ModelView:
         """The model to evaluate and to hand out."""
+        return ModelView(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
 
     def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """The models that are scored, of which the mean is reported: the common one, unless clients have their own.
@@ -177,9 +216,7 @@ class Method(ABC):
         """What each client makes of its records: it is kept unchanged, and all rounds are computed from it alone."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to prepare")
 
-    def seen(
-        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
-    ) -> NDArray[Any]:
+    def seen(self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness) -> Seen:
         """Examples `x [n, ...]`, at these positions of an exam, as the model sees them through a client's preparation.
 
         The randomness is that client's, of round 0, and has one row.
@@ -188,13 +225,13 @@ class Method(ABC):
 
     # --- in every round
 
-    @abstractmethod
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         """What a report on this plan tells of its client: one list for every class of clients."""
+        return self.upload(plan).releases(f"{plan.federation}/{plan.round}", DATASET)
 
-    @abstractmethod
     def class_of(self, client: int) -> int:
         """The class of a client: clients of one class make the same releases."""
+        return int(self.first_upload.class_of[client])
 
     @abstractmethod
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
@@ -206,12 +243,6 @@ class Method(ABC):
 
 
 __all__ = [
-    "Bench",
-    "ClientState",
-    "Cohort",
-    "LocalView",
-    "Method",
-    "ModelView",
-    "Reported",
-    "State",
+    "DATASET", "PARAMETERS", "PAST", "Bench", "ClientState", "Cohort", "LocalView", "Method", "ModelView", "Reported",
+    "Seen", "State",
 ]  # fmt: skip

@@ -32,20 +32,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from sordino.mechanisms import Box, Laplace
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
-from sordino.methods.aggregation import AggregationSpec, Mean, NoisySamples, offering
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
+from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, NoisySamples, offering
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import DATASET, Bench, ClientState, Cohort, Method, Reported, State
 from sordino.methods.round_steps import average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.spec import AGGREGATION, SELECTION, MethodSpec, direct
+from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import tag
@@ -68,7 +67,7 @@ class Counts:
         self.mechanism = Laplace(epsilon, Box(limit / 2, limit / 2))
 
     def announce(self, cohort: Cohort, draw: Draw) -> list[int]:
-        """What clients announce, from then on for good."""
+        """The noisy counts that clients announce, once."""
         sizes = np.array(cohort.sizes, np.float32)[:, None]
         output = self.mechanism.randomize(sizes, draw(cohort.clients), tensor=COUNT_STREAM).output
         estimates = np.rint(self.mechanism.estimate(output)[:, 0])
@@ -87,14 +86,15 @@ class Counts:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class WebFed(FedAvg):
+class WebFed(Method):
     """Federated averaging of noisy weights; where noisy sample counts weigh, they are announced in the first round."""
 
-    class Spec(MethodSpec):
+    class Spec(MeanSpec):
         """WebFed: clients are web pages, which add Laplace noise to their weights."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("webfed", "weights with Laplace noise, as web pages send them")
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         range: FixedUnsaid | None = Field(
             default=None, description="where weights are clipped to; left out only without a mechanism"
         )
@@ -102,23 +102,18 @@ class WebFed(FedAvg):
             default=Laplace.Spec(), description="laplace in one of its three readings, or one without noise"
         )
         aggregation: Annotated[
-            AggregationSpec, Slot("aggregation", offering("samples", "noisy samples", "reports"))
-        ] = Field(default=Mean(), description=AGGREGATION)
-        server_lr: ClassVar[float] = 1.0
+            AggregationSpec, Slot("aggregation", offering("samples", "noisy samples", "reports")), AGGREGATION
+        ] = Mean()
 
-        @property
-        def channel(self) -> Any:
-            return direct()
-
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> WebFed:
             noisy = isinstance(self.aggregation, NoisySamples)
             most = self.aggregation.limit if noisy else MAX_SAMPLES
             upload = blueprint.upload("model weights", self.range, most_samples=most)
             counts = Counts(self.aggregation.epsilon, self.aggregation.limit) if noisy else None
-            return plainly_built(blueprint, WebFed(blueprint, upload, counts), upload)
+            return WebFed(blueprint, upload, counts)
 
     def __init__(self, blueprint: Blueprint, upload: Upload, counts: Counts | None) -> None:
-        super().__init__(blueprint, blueprint.local_training, upload, sends="weights")
+        super().__init__(blueprint, upload)
         self._counts = counts
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:

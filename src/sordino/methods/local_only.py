@@ -10,23 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
 from sordino.methods.aggregation import Mean
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, ModelView, Reported, State
-from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import PARAMETERS, Bench, ClientState, Cohort, Method, ModelView, Reported, State
+from sordino.methods.round_steps import steps_before, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.spec import MethodSpec, direct
+from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import Draw, Same, Tally, Upload
 from sordino.parts.tables import Found, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 
 class Presence(Tally):
@@ -40,47 +42,40 @@ class Presence(Tally):
 
     @property
     def weight(self) -> float:
-        """How many have done their round."""
+        """Number of clients that finished their round."""
         return float(self.reports)
 
     def noise(self) -> float:
-        """Nothing is sent, so there is none."""
+        """Zero: nothing is sent."""
         return 0.0
 
 
-class LocalOnly(FedAvg):
+class LocalOnly(Method):
     """Clients that keep their models to themselves."""
 
-    class Spec(MethodSpec):
+    class Spec(MeanSpec):
         """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""
 
         name: str = tag("local-only", "every client learns alone; nothing is sent")
-        server_lr: ClassVar[float] = 1.0
         selection: ClassVar[SelectAll] = SelectAll()
         mechanism: ClassVar[MechanismSpec] = NoPrivacy.Spec()
         aggregation: ClassVar[Mean] = Mean()
 
-        @property
-        def channel(self) -> Any:
-            return direct()
-
         @reads("clients.epsilon", "method.name")
-        def takes_no_epsilon(self, recipe: Any) -> Found:
-            """Nothing leaves that could be randomised."""
+        def takes_no_epsilon(self, recipe: Recipe) -> Found:
+            """Refuse an epsilon: nothing is sent that could be randomised."""
             yield from self.mechanism.epsilon_where_it_is_used(recipe)
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> LocalOnly:
             upload = Upload(Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what="nothing")
-            return plainly_built(
-                blueprint, LocalOnly(alone(blueprint), blueprint.local_training, upload, sends="update"), upload
-            )
+            return LocalOnly(alone(blueprint), upload)
 
     def plan(self, state: State, federation: str) -> Plan:
         """A number, and nothing to start from: the common start follows from the recipe's seed."""
         return Plan(federation, state.round + 1)
 
     def tally(self, plan: Plan) -> Tally:
-        return Presence(self._upload, np.ones(1))
+        return Presence(self.first_upload, np.ones(1))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         return state.unchanged()
@@ -112,7 +107,7 @@ class LocalOnly(FedAvg):
 
 def alone(blueprint: Blueprint) -> Blueprint:
     """The blueprint of clients that keep their running statistics too."""
-    return replace(blueprint, statistics=replace(blueprint.statistics, policy="local", released=()))
+    return replace(blueprint, statistics=replace(blueprint.statistics, released=()))
 
 
 __all__ = ["LocalOnly", "alone"]

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.models import Loss, cross_entropy
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
-from sordino.methods.interface import ClientState
+from sordino.mechanisms.record_tables import RecordMechanismSpec
+from sordino.methods.interface import ClientState, Seen
 from sordino.privacy.guarantee import (
     SERVER,
     Adjacency,
@@ -38,8 +39,12 @@ from sordino.privacy.guarantee import (
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows, Words
 from sordino.report.words import figure
 
+if TYPE_CHECKING:
+    from sordino.methods.chamikara_ldpfl import Ldpfl
+
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
+Randomizer = BitRandomizer | PrivUnitG | None  #: of a record; None leaves it as it is
 
 RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
 TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
@@ -62,9 +67,7 @@ class RecordStreams:
     def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
         stride = -(-self.words_each // BLOCK_WORDS) * BLOCK_WORDS
         if first + count > stride:
-            raise InvalidInput(
-                f"a record has {self.words_each} random words, and word {first + count - 1} is asked for"
-            )
+            raise InvalidInput(f"a record has {self.words_each} random words, so there is no word {first + count - 1}")
         mine = np.zeros(1, np.intp)
         own = self.positions[rows]
         if first == 0 and count == stride and (np.diff(own) == 1).all():  # side by side in the stream
@@ -80,28 +83,37 @@ def at_once(values: int) -> int:
 
 
 class RandomisedRecords(ABC):
-    """What becomes of features `[n, r]` and labels `[n]`."""
+    """What becomes of features `[n, r]` and labels `[n]`.
 
-    shape: tuple[int, ...]  #: of a record as the federated model sees it when it is used
-    strengths: Sequence[float | None]  #: each client's epsilon
+    `strengths` are the clients' epsilons, `shape` is that of a record as the federated model sees it.
+    """
+
+    def __init__(self, strengths: Sequence[float | None], shape: tuple[int, ...]) -> None:
+        self.strengths, self.shape = tuple(strengths), shape
+        self._mechanisms: dict[float | None, Randomizer] = {}
 
     def check(self, clients: Sequence[int]) -> None:
         """Refuse now what the strengths of these clients do not allow."""
-        for client in {self.strengths[client]: client for client in clients}.values():
+        for client in clients:
             self._mechanism(client)
 
-    @abstractmethod
-    def _mechanism(self, client: int) -> BitRandomizer | PrivUnitG | None:
+    def _mechanism(self, client: int) -> Randomizer:
         """What randomises a client's records, built when it is first needed."""
+        epsilon = self.strengths[client]
+        if epsilon not in self._mechanisms:
+            self._mechanisms[epsilon] = self._build(epsilon)
+        return self._mechanisms[epsilon]
+
+    @abstractmethod
+    def _build(self, epsilon: float | None) -> Randomizer:
+        """Build the randomiser of this strength."""
 
     @abstractmethod
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
         """What a client keeps of its records."""
 
     @abstractmethod
-    def examined(
-        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
-    ) -> NDArray[Any]:
+    def examined(self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness) -> Seen:
         """Examples as the model is asked about them: an array that `graded` takes."""
 
     @abstractmethod
@@ -155,27 +167,19 @@ class BitRecords(RandomisedRecords):
     """The bits of a record's features, each randomised once; the label stays as it is (section 3.2)."""
 
     def __init__(
-        self, spec: Any, code: FixedPoint, features: int, strengths: Sequence[float | None], test: str
+        self, spec: RecordMechanismSpec, code: FixedPoint, features: int, strengths: Sequence[float | None], test: str
     ) -> None:
-        domain = BitString(features * code.bits)
-        self.strengths = tuple(strengths)
-        self.shape = (domain.length,)
-        self._code, self._bits, self._test = code, domain.length, test
-        self._spec, self._domain = spec, domain
-        self._randomizers: dict[float | None, BitRandomizer | None] = {}
+        self._code, self._bits, self._test, self._spec = code, features * code.bits, test, spec
+        super().__init__(strengths, (self._bits,))
 
-    def _mechanism(self, client: int) -> BitRandomizer | None:
-        epsilon = self.strengths[client]
-        if epsilon not in self._randomizers:
-            self._randomizers[epsilon] = self._spec.randomizer(epsilon, self._domain)
-        return self._randomizers[epsilon]
+    def _build(self, epsilon: float | None) -> BitRandomizer | None:
+        built: BitRandomizer | None = self._spec.randomizer(epsilon, BitString(self._bits))
+        return built
 
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
         return {RECORDS: self._packed(features, np.arange(len(features)), client, randomness, TRAINING), LABELS: labels}
 
-    def examined(
-        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
-    ) -> NDArray[Any]:
+    def examined(self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness) -> Seen:
         if self._test == "plain":
             return BitOutput.pack(self._code.encode(features).astype(np.bool_)).packed
         return self._packed(features, positions, client, randomness, EXAMINED)
@@ -183,7 +187,7 @@ class BitRecords(RandomisedRecords):
     def _packed(
         self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness, tensor: int
     ) -> NDArray[np.uint8]:
-        """`[n, ceil(r l / 8)]` bytes."""
+        """The randomised bits of records, packed: `[n, ceil(r l / 8)]` bytes."""
         mechanism, packed = self._mechanism(client), []
         step = at_once(self._bits)
         for first in range(0, len(features), step):
@@ -207,17 +211,15 @@ class BitRecords(RandomisedRecords):
         return Unpacked(network, self._bits)
 
     def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
-        mechanism = self._mechanism(client)
-        claim = None if mechanism is None else mechanism.claim()
+        mechanism, claim = self._mechanism(client), None
+        features = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite("features are not randomised"), "none")
+        if mechanism is not None:
+            claim = mechanism.claim()
+            features = for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
         if claim is not None:  # the paper's figure is for a record and all that is made of it, its label included
             claim = replace(claim, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
-        features = self._features_guarantee(mechanism, group)
-        why = "labels are not randomised: the network is trained on them as they are"
-        alone = (
-            f"; of features alone, epsilon is {figure(features.loss.epsilon)}"
-            if isinstance(features.loss, Pure)
-            else ""
-        )
+        why, loss = "labels are not randomised: the network is trained on them as they are", features.loss
+        alone = f"; of features alone, epsilon is {figure(loss.epsilon)}" if isinstance(loss, Pure) else ""
         labels = (
             Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite(why + alone), "none"),
             Guarantee(SERVER, Adjacency.LABEL, Infinite(why), "none"),
@@ -226,12 +228,6 @@ class BitRecords(RandomisedRecords):
             Release(f"{name}/{FEATURES}", dataset, FEATURES, (features,), claim, composition(group)),
             Release(f"{name}/{CLEAR_LABELS}", dataset, CLEAR_LABELS, labels, claim, ParallelByRecord()),
         )
-
-    @staticmethod
-    def _features_guarantee(mechanism: BitRandomizer | None, group: int | None) -> Guarantee:
-        if mechanism is None:
-            return Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite("features are not randomised"), "none")
-        return for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
 
 
 NO_BOUND = (
@@ -277,7 +273,7 @@ class Matching(nn.Module):
 
 
 def matched(scores: Tensor, labels: Tensor) -> Tensor:
-    """Minus the mean of <W, z>."""
+    """The loss -<W, z>, the mean over records."""
     return -scores.mean()
 
 
@@ -289,18 +285,12 @@ class JointRecords(RandomisedRecords):
     """
 
     def __init__(self, features: int, classes: int, strengths: Sequence[float | None]) -> None:
-        if any(epsilon is None for epsilon in strengths):
-            raise InvalidInput("the mechanism record-privunit needs clients.epsilon: give a number, a list or a range")
-        self.strengths, self.shape, self._classes = tuple(strengths), (features,), classes
-        self._length = math.sqrt(1 - 1 / classes)
-        self._mechanisms: dict[float, PrivUnitG] = {}
+        super().__init__(strengths, (features,))
+        self._classes = classes
 
-    def _mechanism(self, client: int) -> PrivUnitG:
-        epsilon = self.strengths[client]
+    def _build(self, epsilon: float | None) -> PrivUnitG:
         assert epsilon is not None
-        if epsilon not in self._mechanisms:
-            self._mechanisms[epsilon] = PrivUnitG(epsilon, Sphere(self._length))
-        return self._mechanisms[epsilon]
+        return PrivUnitG(epsilon, Sphere(math.sqrt(1 - 1 / self._classes)))
 
     def directions(self, features: Features, labels: Labels) -> Features:
         """`[n, classes * r]`, each of length sqrt(1 - 1/classes)."""
@@ -310,6 +300,7 @@ class JointRecords(RandomisedRecords):
 
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
         mechanism, made = self._mechanism(client), []
+        assert isinstance(mechanism, PrivUnitG)
         values = self._classes * self.shape[0]
         step = at_once(values)
         for first in range(0, len(features), step):
@@ -319,9 +310,7 @@ class JointRecords(RandomisedRecords):
             made.append(mechanism.estimate(mechanism.randomize(z, streams, tensor=TRAINING).output))
         return {RECORDS: np.concatenate(made)}
 
-    def examined(
-        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
-    ) -> NDArray[Any]:
+    def examined(self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness) -> Seen:
         return unit(features)
 
     def data(self, kept: ClientState, device: torch.device) -> ClientData:
@@ -329,12 +318,6 @@ class JointRecords(RandomisedRecords):
         return ClientData(x, torch.zeros(len(x), dtype=torch.int64, device=device))
 
     def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
-        shapes = [tuple(parameter.shape) for parameter in network.parameters()]
-        if shapes != [(self._classes, *self.shape), (self._classes,)]:
-            raise InvalidInput(
-                f"record-privunit is learnt by a single dense layer, and the model has tensors of shapes {shapes}: set "
-                "model.name=logistic"
-            )
         return Matching(network), matched
 
     def graded(self, network: nn.Module) -> nn.Module:
@@ -342,6 +325,7 @@ class JointRecords(RandomisedRecords):
 
     def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
         mechanism = self._mechanism(client)
+        assert mechanism is not None
         claim = mechanism.claim()
         if claim is not None and group is not None:
             # for a record and all that is made of it; where the extractor was trained on all of them, by group privacy
@@ -358,7 +342,7 @@ def unit(features: Features) -> Features:
     return np.asarray(features / np.maximum(norms, np.finfo(np.float32).tiny), np.float32)
 
 
-def build(given: Any, features: int, classes: int, strengths: Sequence[float | None]) -> RandomisedRecords:
+def build(given: Ldpfl.Spec, features: int, classes: int, strengths: Sequence[float | None]) -> RandomisedRecords:
     """How records are randomised, as a recipe's method describes it."""
     if given.mechanism.joint:
         return JointRecords(features, classes, strengths)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Gt, Lt
@@ -31,8 +32,12 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import Output
 from sordino.methods.aggregation import AggregationSpec, label, noise_of
+from sordino.methods.interface import PAST, State
 from sordino.methods.upload import Float64s, Int64s, ReportSum, Tally, Upload
 from sordino.parts.tables import Found, Says, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 Rows = NDArray[np.float32]  #: [K, d] estimates, one report a row
 Rule = Callable[[Rows], Float64s]  #: [K, d] -> [d]
@@ -133,7 +138,7 @@ class RobustTally(Tally):
 
     def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         fixed = self._shortened(c, self._fixed(c, output))
-        estimates = self._scales[c].offset + np.ldexp(fixed.astype(np.float64), -self._shift)
+        estimates = self._linear[c].offset + np.ldexp(fixed.astype(np.float64), -self._shift)
         self._rows.append(estimates.astype(np.float32))
         self._clients += clients
 
@@ -178,6 +183,14 @@ class AgreementTally(RobustTally):
         return mean, after
 
 
+def aggregate(tally: Tally, state: State) -> tuple[Float64s, State]:
+    """What a round's reports come to, and the state with their directions where the aggregation remembers these."""
+    if not isinstance(tally, AgreementTally):
+        return tally.mean(), state
+    mean, past = tally.agreed(state.arrays[PAST])
+    return mean, replace(state, arrays={**state.arrays, PAST: past})
+
+
 # --- their tables -----------------------------------------------------------------------------------------------------
 
 
@@ -197,16 +210,13 @@ class RobustSpec(AggregationSpec):
         check_room(asked, values)
 
     @reads("method")
-    def sees_single_reports(self, recipe: Any) -> Found:
-        """The server gets single reports, and more than a bit of each value."""
+    def sees_more_than_bits(self, recipe: Recipe) -> Found:
+        """The server gets more than a bit of each value."""
         method, kind = recipe.method, getattr(self, "kind", "")
         if method.channel.unseen:
-            yield ".kind", f"got {kind}, but {method.channel.unseen}: take mean, or method.channel.kind = direct"
-        elif noise_of(recipe) in ("points", "votes"):
-            yield (
-                ".kind",
-                f"got {kind} with {label(recipe)}; a report is single bits, and its two points bound it: take mean",
-            )
+            return
+        if noise_of(recipe) in ("points", "votes"):
+            yield ".kind", f"got {kind} with {label(recipe)}; a report is single bits, which bound it: take mean"
         elif "directions" in self.uses and getattr(method, "upload", "update") != "update":
             yield ".kind", f"got {kind} with upload = weights; directions are of updates: take upload = update"
         elif "directions" in self.uses and getattr(method, "norm", None) is None:
@@ -272,5 +282,5 @@ class Agreement(RobustSpec):
 
 __all__ = [
     "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule", "TrimmedMean",
-    "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
+    "aggregate", "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
 ]  # fmt: skip

@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.methods.interface import Bench, ClientState, Cohort, Floats, LocalView, Reported, State
+from sordino.methods.interface import PARAMETERS, Bench, ClientState, Cohort, Floats, LocalView, Method, Reported, State
 from sordino.methods.upload import Draw, Float64s, Tally, Upload
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
     from sordino.learning.private_sgd import PrivateTraining
     from sordino.methods.blueprint import Statistics
-
-PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 
 
 # --- vectors ----------------------------------------------------------------------------------------------------------
@@ -40,17 +38,6 @@ def _joined(parameters: Floats, arrays: Mapping[str, Floats], statistics: Statis
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
-
-
-class Learner(Protocol):
-    """What clients train, how, and what becomes of its running statistics."""
-
-    @property
-    def model(self) -> nn.Module: ...
-    @property
-    def training(self) -> LocalTraining | PrivateTraining: ...
-    @property
-    def statistics(self) -> Statistics: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +61,10 @@ class Trained:
         return LocalView(self.loss, self.failed, clipped, norms, largest.astype(np.float64))
 
 
-def train(learner: Learner, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Trained:
+def train(method: Method, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Trained:
     """Local training from the plan's model, the learning rate's decay going on after the steps of earlier rounds."""
-    start = _joined(plan.arrays[PARAMETERS], plan.arrays, learner.statistics)
-    return train_from(start, learner, cohort, draw, bench, steps_before(learner.training, plan.round, cohort.data))
+    start = _joined(plan.arrays[PARAMETERS], plan.arrays, method.statistics)
+    return train_from(start, method, cohort, draw, bench, steps_before(method.training, plan.round, cohort.data))
 
 
 def steps_before(training: LocalTraining | PrivateTraining, round: int, data: Sequence[ClientData | None]) -> list[int]:
@@ -88,7 +75,7 @@ def steps_before(training: LocalTraining | PrivateTraining, round: int, data: Se
 
 
 def train_from(
-    start: Floats, learner: Learner, cohort: Cohort, draw: Draw, bench: Bench, first_steps: Sequence[int]
+    start: Floats, method: Method, cohort: Cohort, draw: Draw, bench: Bench, first_steps: Sequence[int]
 ) -> Trained:
     """Local training from `start`, the learning rate decaying from `first_steps [K]` on.
 
@@ -98,22 +85,22 @@ def train_from(
 
     vectors = np.tile(start, (len(cohort.clients), 1)) if start.ndim == 1 else start.copy()
     loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
-    states, d = list(cohort.states), vectors.shape[1] - learner.statistics.size
+    states, d = list(cohort.states), vectors.shape[1] - method.statistics.size
     for first_step in dict.fromkeys(first_steps):  # clients that go on from the same step are trained together
         rows = [k for k, own in enumerate(cohort.data) if own is not None and first_steps[k] == first_step]
         if not rows:
             continue
-        trained = bench.trainer(learner.model).train(
+        trained = bench.trainer(method.model).train(
             torch.from_numpy(vectors[rows, :d]),
             [own for k in rows if (own := cohort.data[k]) is not None],
-            learner.training,
+            method.training,
             draw([cohort.clients[k] for k in rows]),
-            buffers=_buffers(learner.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
+            buffers=_buffers(method.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
             first_step=first_step,
         )
-        vectors[rows] = _vectors(trained, learner.statistics)
+        vectors[rows] = _vectors(trained, method.statistics)
         loss[rows], failed[rows] = trained.local.loss, trained.local.failed
-        for row, kept in zip(rows, _kept(trained, learner.statistics), strict=True):
+        for row, kept in zip(rows, _kept(trained, method.statistics), strict=True):
             states[row] = kept
     return Trained(start, vectors, tuple(states), loss, failed)
 
@@ -168,7 +155,7 @@ def average(state: State, tally: Tally, statistics: Statistics) -> State:
     return moved(state, tally.mean() - vector_of(state, statistics), statistics)
 
 
-def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: slice = slice(None)) -> State:
+def moved(state: State, step: Float64s, statistics: Statistics, columns: slice = slice(None)) -> State:
     """The state one round later, its vector moved by `step` in these columns."""
     after = vector_of(state, statistics)
     with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
@@ -183,6 +170,4 @@ def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: sli
     return state.after(after[: state.parameters.size], arrays)
 
 
-__all__ = [
-    "PARAMETERS", "Learner", "Trained", "average", "moved", "send", "steps_before", "train", "train_from", "vector_of",
-]  # fmt: skip
+__all__ = ["Trained", "average", "moved", "send", "steps_before", "train", "train_from", "vector_of"]

@@ -25,12 +25,12 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """|theta_i|."""
+        """|theta_i|, the number of values sent."""
         return self.stop - self.start
 
     @property
     def columns(self) -> slice:
-        """Where theta_i lies in theta."""
+        """The columns of theta_i in theta."""
         return slice(self.start, self.stop)
 
     @classmethod
@@ -42,11 +42,6 @@ class Turn:
 Schedule = tuple[Turn, ...]
 
 
-def basic(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-    """CLDP-Basic: everything in every round."""
-    return (Turn("all layers", layers[0].start, layers[-1].stop, Fraction(1, rounds)),) * rounds
-
-
 class ScopeSpec(Spec):
     """Which layers are sent in each round, and which part of the budget it spends."""
 
@@ -56,12 +51,12 @@ class ScopeSpec(Spec):
 
 
 class ScopeAll(ScopeSpec):
-    """All tensors of the model."""
+    """All tensors of the model in every round (CLDP-Basic)."""
 
     kind: str = tag("all", "all tensors of the model")
 
     def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-        return basic(layers, rounds)
+        return (Turn("all layers", layers[0].start, layers[-1].stop, Fraction(1, rounds)),) * rounds
 
 
-__all__ = ["Schedule", "ScopeAll", "ScopeSpec", "Turn", "basic"]
+__all__ = ["Schedule", "ScopeAll", "ScopeSpec", "Turn"]

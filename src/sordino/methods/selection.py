@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Probability, Spec, reads, tag
 from sordino.randomness import Keystream, Purpose
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 
 class SelectionSpec(Spec):
     """How the clients of a round are chosen."""
 
-    steady: ClassVar[bool] = True  #: whether equally many are asked in every round
+    steady: ClassVar[bool] = False  #: whether exactly `asked` clients are asked in every round
 
     @abstractmethod
     def asked(self, clients: int) -> int:
@@ -32,10 +36,24 @@ class SelectionSpec(Spec):
         """How many of so many clients are asked on average."""
         return float(self.asked(clients))
 
+    def choose(self, clients: int, seed: int, round: int) -> list[int]:
+        """Who is asked in this round: what `chosen` says, held to what the table declares, on which proofs rely."""
+        found = self.chosen(clients, seed, round)
+        most = self.asked(clients)
+        if found != sorted(set(found) & set(range(clients))):
+            raise InvalidInput(f"{type(self).__name__}.chosen must name some of {clients} clients once, in order")
+        if len(found) > most or (self.steady and len(found) != most):
+            raise InvalidInput(
+                f"{type(self).__name__} asks {len(found)} clients in round {round}, and declares "
+                f"{'exactly' if self.steady else 'at most'} {most}: mend `asked`, or declare steady = False"
+            )
+        return found
+
 
 class SelectAll(SelectionSpec):
     """Every client, every round."""
 
+    steady: ClassVar[bool] = True
     kind: str = tag("all", "every client, every round")
 
     def asked(self, clients: int) -> int:
@@ -47,6 +65,8 @@ class SelectAll(SelectionSpec):
 
 class _SelectSome(SelectionSpec):
     """So many clients, chosen anew in every round."""
+
+    steady: ClassVar[bool] = True
 
     def chosen(self, clients: int, seed: int, round: int) -> list[int]:
         order = np.argsort(lots(clients, seed, round), kind="stable")
@@ -63,8 +83,8 @@ class SelectCount(_SelectSome):
         return min(self.k, clients)
 
     @reads(".", "split")
-    def no_more_than_there_are(self, recipe: Any) -> Found:
-        """Nobody can be asked twice."""
+    def no_more_than_there_are(self, recipe: Recipe) -> Found:
+        """Refuse to ask more clients than there are."""
         if self.k > recipe.number_of_clients:
             yield ".k", f"got {self.k}; allowed: at most {recipe.number_of_clients}, all clients"
 
@@ -82,7 +102,6 @@ class SelectFraction(_SelectSome):
 class SelectProbability(SelectionSpec):
     """Each client with the same probability, independently of the others."""
 
-    steady: ClassVar[bool] = False
     kind: str = tag("probability", "each client by itself, with probability p")
     p: Probability = Field(description="the probability")
 
@@ -104,8 +123,6 @@ def lots(clients: int, seed: int, round: int) -> NDArray[np.uint64]:
     return np.ascontiguousarray(words[0]).view("<u8")
 
 
-AnySelection = Annotated[SelectionSpec, Slot("selection")]
+AnySelection = Annotated[SelectionSpec, Slot("selection"), Field(description="who is asked in a round")]
 
-__all__ = [
-    "AnySelection", "SelectAll", "SelectCount", "SelectFraction", "SelectProbability", "SelectionSpec", "lots",
-]  # fmt: skip
+__all__ = ["AnySelection", "SelectAll", "SelectCount", "SelectFraction", "SelectProbability", "SelectionSpec", "lots"]

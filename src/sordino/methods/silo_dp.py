@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -25,15 +25,13 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
-from sordino.methods.blueprint import Blueprint, Built
-from sordino.methods.fedavg import DATASET, FedAvg, unseen_norm
-from sordino.methods.interface import Bench, Cohort, LocalView, Reported
-from sordino.methods.round_steps import PARAMETERS, send, train
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.fedavg import unseen_norm
+from sordino.methods.interface import DATASET, PARAMETERS, Bench, Cohort, LocalView, Method, Reported, State
+from sordino.methods.robust import aggregate
+from sordino.methods.round_steps import moved, send, train
 from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.spec import (
-    AGGREGATION,
-    CHANNEL,
-    SELECTION,
     AnyChannel,
     Clamp,
     ClipNorm,
@@ -43,7 +41,7 @@ from sordino.methods.spec import (
     Target,
     direct,
 )
-from sordino.methods.upload import Draw, Same, Upload, samples_release
+from sordino.methods.upload import Draw, Same, Tally, Upload, samples_release
 from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
 from sordino.parts.toml import shown
@@ -53,6 +51,7 @@ from sordino.wire.messages import Plan
 if TYPE_CHECKING:
     from sordino.learning import linear_head, models, private_sgd
     from sordino.learning.private_sgd import PrivateTraining
+    from sordino.recipe import Recipe
 else:
     linear_head = lazy_module("sordino.learning.linear_head")
     models = lazy_module("sordino.learning.models")
@@ -70,15 +69,15 @@ class NoiseSpec(MethodSpec):
     """A method whose strength is the noise of its sums, and not `clients.epsilon`."""
 
     @reads("clients.epsilon", "method.name", "method.mechanism")
-    def takes_no_epsilon(self, recipe: Any) -> Found:
-        """The strength is the method's own."""
+    def takes_no_epsilon(self, recipe: Recipe) -> Found:
+        """Refuse clients.epsilon: the strength is the method's own."""
         if recipe.clients.epsilon is not None:
             own = "its strength is method.target or method.noise_multiplier"
             yield "clients.epsilon", f"{self.name} takes none, {own}: leave it out"
 
     @reads("method")
-    def noise_is_given_in_one_way(self, recipe: Any) -> Found:
-        """The noise is given, or what it is for."""
+    def noise_is_given_in_one_way(self, recipe: Recipe) -> Found:
+        """Refuse anything but exactly one of noise_multiplier and target."""
         given = [name for name in ("noise_multiplier", "target") if getattr(self, name) is not None]
         if len(given) != 1:
             found = "neither" if not given else "both"
@@ -89,13 +88,15 @@ class NoiseSpec(MethodSpec):
             )
 
 
-class SiloDp(FedAvg):
+class SiloDp(Method):
     """Federated averaging of silos that train privately; the guarantee is the training's."""
 
     class Spec(NoiseSpec):
         """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
 
         draws_batches: ClassVar[bool] = True
+        sends_updates: ClassVar[bool] = True
+        in_pages: ClassVar[bool] = True
         name: str = tag("silo-dp", "record-level DP-SGD in every silo")
         server_lr: ServerLr = 1.0
         clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
@@ -124,16 +125,18 @@ class SiloDp(FedAvg):
         )
         clamp: Clamp = None
         norm: Norm = None
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
-        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
-        aggregation: AnyAggregation = Field(default=Mean(), description=AGGREGATION)
+        selection: AnySelection = SelectAll()
+        channel: AnyChannel = Field(default_factory=direct)
+        aggregation: AnyAggregation = Mean()
 
-        @property
-        def sends_updates(self) -> bool:
-            return True
+        def page_obstacles(self) -> Found:
+            if self.coarsening:
+                yield f"method.coarsening = {self.coarsening}", "pages send what they trained, and coarsen no sums"
+            if not self.announced_size:
+                yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
 
         @reads("method.name", "training.epochs", "training.steps", "training.batch_size")
-        def silos_draw_their_own_batches(self, recipe: Any) -> Found:
+        def silos_draw_their_own_batches(self, recipe: Recipe) -> Found:
             """Nothing is said about batches that are never drawn."""
             for name in sorted(recipe.training.model_fields_set - {"optimizer"}):
                 yield (
@@ -143,13 +146,13 @@ class SiloDp(FedAvg):
                 )
 
         @reads("method")
-        def a_norm_has_reports_to_scale(self, recipe: Any) -> Found:
-            """A norm has single reports to scale."""
+        def a_norm_has_reports_to_scale(self, recipe: Recipe) -> Found:
+            """Refuse a norm where the server sees no single reports."""
             yield from unseen_norm(self)
 
         @reads("method", "data.source")
-        def silos_know_their_size(self, recipe: Any) -> Found:
-            """Sums are divided by a public number."""
+        def silos_know_their_size(self, recipe: Recipe) -> Found:
+            """Refuse own data without an announced size: sums are divided by a public number."""
             if self.announced_size == 0 and recipe.data.origin not in ("known", None):
                 yield (
                     ".announced_size",
@@ -157,25 +160,17 @@ class SiloDp(FedAvg):
                     "1000",
                 )
 
-        def build(self, blueprint: Blueprint) -> Built:
-            if 0 in blueprint.sizes:
-                raise InvalidInput(
-                    f"silo {blueprint.sizes.index(0)} holds no records, so there is nothing to protect: set "
-                    "split.at_least=1"
-                )
+        def build(self, blueprint: Blueprint) -> SiloDp:
             upload = Upload(
                 Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what=WHAT,
                 samples=self.aggregation.samples, clamp=self.clamp, norm=self.norm,
             )  # fmt: skip
-            method = SiloDp(blueprint, private_training(blueprint), upload, sends="update")
-            return Built(method, upload, 1, sum(blueprint.sizes) * self.sampling_rate * self.steps)
+            return SiloDp(blueprint, upload, private_training(blueprint))
 
     training: PrivateTraining
 
-    def __init__(
-        self, blueprint: Blueprint, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
-    ) -> None:
-        super().__init__(blueprint, training, upload, sends=sends)
+    def __init__(self, blueprint: Blueprint, upload: Upload, training: PrivateTraining) -> None:
+        super().__init__(blueprint, upload, training)
         import torch
 
         own = models.is_own(blueprint.recipe.model.name)
@@ -184,9 +179,9 @@ class SiloDp(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        both = [self.training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS]
+        both = [self.training.guarantee(self.first_upload.values, adjacency) for adjacency in RECORDS]
         release = self._release(name, both)
-        return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
+        return ((release, samples_release(name, DATASET)) if self.first_upload.samples else (release,),)
 
     def _release(self, name: str, guarantees: Sequence[Guarantee]) -> Release:
         """An upload of private training; nothing is proven of a model that is no function of one record."""
@@ -209,6 +204,10 @@ class SiloDp(FedAvg):
             trained.vectors[idle] = self._noise_alone(plan, [cohort.clients[k] for k in idle], draw)
         return send(self.upload(plan), cohort, trained.update, draw, trained)
 
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        mean, state = aggregate(tally, state)
+        return moved(state, self.spec.server_lr * self.spec.aggregation.move(mean, mean), self.statistics)
+
     def _noise_alone(self, plan: Plan, clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
         """`[K, values]`: what training makes of no records."""
         layout = models.parameter_layout(self.model)
@@ -225,10 +224,13 @@ class SiloDp(FedAvg):
 
 def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     """The recipe's DP-SGD; the noise follows from its target where it names one, and is that of `shares` silos."""
+    if 0 in blueprint.sizes:
+        silo = blueprint.sizes.index(0)
+        raise InvalidInput(f"silo {silo} holds no records, so there is nothing to protect: set split.at_least=1")
     given = blueprint.recipe.method
     announced = given.announced_size or sum(blueprint.sizes) / blueprint.clients
     training = private_sgd.PrivateTraining(
-        blueprint.optimizer,
+        blueprint.recipe.training.optimizer.build(),
         clip=given.clip,
         noise_multiplier=given.noise_multiplier or 1.0,
         sampling_rate=given.sampling_rate,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Le
 from pydantic import Field
@@ -13,10 +13,12 @@ from pydantic import Field
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Inside, Positive, Says, Spec, TomlTable
+from sordino.parts.tables import Found, Inside, Positive, Says, Spec, TomlTable
 
 if TYPE_CHECKING:
-    from sordino.methods.blueprint import Blueprint, Built
+    from sordino.methods.blueprint import Blueprint
+    from sordino.methods.interface import Method
+    from sordino.recipe import Recipe
 
 
 class MethodSpec(Spec):
@@ -27,12 +29,13 @@ class MethodSpec(Spec):
 
     draws_batches: ClassVar[bool] = False  #: whether it draws batches of its own and takes the optimizer alone
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
+    in_pages: ClassVar[bool] = False  #: whether web pages can take part
 
     @abstractmethod
-    def build(self, blueprint: Blueprint) -> Built:
-        """The method, ready to run."""
+    def build(self, blueprint: Blueprint) -> Method:
+        """Build the method, ready to run."""
 
-    def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
         """The shape in which the model sees a record."""
         return shape
 
@@ -41,20 +44,39 @@ class MethodSpec(Spec):
         """The probability with which a record is trained on in a round; None where all are."""
         return None
 
+    def page_obstacles(self) -> Found:
+        """Keys of this table that keep web pages from taking part, and why."""
+        return iter(())
+
+    @property
+    def page_records(self) -> Mapping[str, object] | None:
+        """Which of its records a web page trains on in a round; None where it is all of them."""
+        return None
+
     @property
     def sends_updates(self) -> bool:
         """Whether reports are changes of the model, and not the model."""
         return False
 
 
-direct: Callable[[], Any] = partial(registry.make, "channel", "direct")
+class MeanSpec(MethodSpec):
+    """A method whose reports travel directly, and whose new model is their mean."""
 
+    server_lr: ClassVar[float] = 1.0
+
+    @property
+    def channel(self) -> Spec:
+        """The direct channel."""
+        return direct()
+
+
+direct: Callable[[], Spec] = partial(registry.make, "channel", "direct")
+
+CHANNEL = Field(description="how reports travel")
 #: channels of methods that send updates or weights as numbers
-AnyChannel = Annotated[Spec, Slot("channel", offering("sums", "lots"))]
-BitChannel = Annotated[Spec, Slot("channel", offering("sums", "bits"))]
-DirectAlone = Annotated[Spec, Slot("channel", offering())]
-
-CHANNEL, SELECTION, AGGREGATION = "how reports travel", "who is asked in a round", "how reports are put together"
+AnyChannel = Annotated[Spec, Slot("channel", offering("sums", "lots")), CHANNEL]
+BitChannel = Annotated[Spec, Slot("channel", offering("sums", "bits")), CHANNEL]
+DirectAlone = Annotated[Spec, Slot("channel", offering()), CHANNEL]
 
 ServerLr = Annotated[Positive, Field(description="the step along the aggregated update")]
 ClipNorm = Annotated[float, Ge(1e-30), Le(1e30), Says("a number from 1e-30 to 1e30")]
@@ -87,6 +109,6 @@ class Target(TomlTable):
 
 
 __all__ = [
-    "AGGREGATION", "CHANNEL", "SELECTION", "AnyChannel", "BitChannel", "Clamp", "ClipNorm", "DirectAlone", "MethodSpec",
-    "Norm", "ServerLr", "Target", "direct",
+    "AnyChannel", "BitChannel", "Clamp", "ClipNorm", "DirectAlone", "MeanSpec", "MethodSpec", "Norm", "ServerLr",
+    "Target", "direct",
 ]  # fmt: skip

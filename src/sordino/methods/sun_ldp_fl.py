@@ -25,9 +25,9 @@ counts is one more view of the same client, and the statement adds them up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,54 +37,25 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import TwoPoint
 from sordino.mechanisms.spec import Centre, MechanismSpec, Radius, RangeSpec, noise, per_layer
 from sordino.methods.aggregation import Mean, PartAggregation
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
 from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, BitChannel, MethodSpec, ServerLr, direct
+from sordino.methods.spec import BitChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Positive, Probability, reads, tag
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning.models import ParameterLayout
+    from sordino.learning.models import LayerSlice
+    from sordino.recipe import Recipe
 
 Floats = NDArray[np.float32]
 
 RANGE = "range"  #: the array of plan and state with centres and radii `[2, layers]`
 WHAT = "model weights"
 SMALLEST_RADIUS = 1e-3  #: a layer whose weights are all alike still needs an interval
-
-
-# --- ranges (Algorithm 1, lines 3, 12 and 13) -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LayerRanges:
-    """From values `[d]` to the centre and radius of every layer."""
-
-    layout: ParameterLayout
-    slack: float = 1.0  #: factor on every radius
-    quantile: float = 1.0  #: share of a layer's values that lie within; 1 is from the smallest to the largest
-
-    def of(self, values: NDArray[Any]) -> Floats:
-        """Centres and radii `[2, layers]`."""
-        tail = (1 - self.quantile) / 2
-        with np.errstate(invalid="ignore", over="ignore"):  # of a model that diverged: its round does not count
-            ends = [np.quantile(values[layer.start : layer.stop], (tail, 1 - tail)) for layer in self.layout.layers]
-            low, high = np.array(ends, np.float64).T
-            radius = np.maximum(self.slack * (high - low) / 2, SMALLEST_RADIUS)
-            return np.stack([(high + low) / 2, radius]).astype(np.float32)
-
-    def given(self, centre: float | Mapping[str, float], radius: float | Mapping[str, float]) -> Floats:
-        """The same form for numbers that a recipe states, for all layers or by layer."""
-        rows = [per_layer(*each, self.layout.layers) for each in (("centre", centre), ("radius", radius))]
-        return np.array(rows, np.float32)
-
-
-# --- the method -------------------------------------------------------------------------------------------------------
 
 
 class AdaptiveRange(RangeSpec):
@@ -102,8 +73,26 @@ class AdaptiveRange(RangeSpec):
         default=1.0, description="share of a layer's values that its range spans (1: from the smallest to the largest)"
     )
 
+    def of(self, values: Floats, layers: Sequence[LayerSlice]) -> Floats:
+        """Centres and radii `[2, layers]` of values `[d]` (Algorithm 1, lines 12 and 13)."""
+        tail = (1 - self.quantile) / 2
+        with np.errstate(invalid="ignore", over="ignore"):  # of a model that diverged: its round does not count
+            ends = [np.quantile(values[layer.start : layer.stop], (tail, 1 - tail)) for layer in layers]
+            low, high = np.array(ends, np.float64).T
+            radius = np.maximum(self.slack * (high - low) / 2, SMALLEST_RADIUS)
+            return np.stack([(high + low) / 2, radius]).astype(np.float32)
+
+    def first(self, blueprint: Blueprint) -> Floats:
+        """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public (line 3)."""
+        layers, start = blueprint.sent_layout.layers, blueprint.statistics
+        if self.radius is not None:
+            rows = [per_layer(*each, layers) for each in (("centre", self.centre), ("radius", self.radius))]
+            return np.array(rows, np.float32)
+        values = [blueprint.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
+        return self.of(np.concatenate(values), layers)
+
     @reads("method.name", ".", "method.mechanism")
-    def can_be_had(self, recipe: Any) -> Found:
+    def can_be_had(self, recipe: Recipe) -> Found:
         """The first round's range is given whole or not at all, and the mechanism has a range by layer."""
         mechanism = recipe.method.mechanism
         if self.radius is None and self.centre != 0:
@@ -112,38 +101,38 @@ class AdaptiveRange(RangeSpec):
             yield ".kind", f"got adaptive with {mechanism.form}; allowed: fixed"
 
 
-class LdpFl(FedAvg):
+class LdpFl(Method):
     """Federated averaging of weights that arrive as bits, with ranges that may follow the noisy means."""
 
     class Spec(MethodSpec):
         """LDP-FL: weights as single bits, ranges by layer, single parameters shuffled."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("ldp-fl", "weights as bits, ranges by layer, shuffled")
         server_lr: ServerLr = 1.0
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         range: Annotated[RangeSpec, Slot("range")] | None = Field(
             default=None, description="where weights are clipped to; left out only without a mechanism"
         )
         mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("points"))] = Field(
             default=TwoPoint.Spec(), description="the paper's randomiser, or for comparison one of those without noise"
         )
-        channel: BitChannel = Field(default_factory=direct, description=CHANNEL)
-        aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
+        channel: BitChannel = Field(default_factory=direct)
+        aggregation: PartAggregation = Mean()
 
-        def build(self, blueprint: Blueprint) -> Built:
-            ranges = first_range(blueprint) if getattr(self.range, "adapts", False) else None
+        def build(self, blueprint: Blueprint) -> LdpFl:
+            ranges = self.range.first(blueprint) if isinstance(self.range, AdaptiveRange) else None
             upload = blueprint.upload(WHAT, self.range) if ranges is None else within(blueprint, ranges)
-            return plainly_built(blueprint, LdpFl(blueprint, upload, ranges), upload)
+            return LdpFl(blueprint, upload, ranges)
 
     def __init__(self, blueprint: Blueprint, first: Upload, ranges: Floats | None) -> None:
-        super().__init__(blueprint, blueprint.local_training, first, sends="weights")
+        super().__init__(blueprint, first)
         self._blueprint, self._first_range = blueprint, ranges
-        self._adaptive = None if ranges is None else adaptive(blueprint)
         self._last: dict[bytes, Upload] = {}  # by its range: server and clients compute the same from the plan
 
     def upload(self, plan: Plan) -> Upload:
-        if self._adaptive is None:
-            return self._upload
+        if self._first_range is None:
+            return self.first_upload
         key = np.asarray(plan.arrays[RANGE], "<f4").tobytes()
         if key not in self._last:
             self._last = {key: within(self._blueprint, plan.arrays[RANGE])}
@@ -157,15 +146,16 @@ class LdpFl(FedAvg):
 
     def plan(self, state: State, federation: str) -> Plan:
         plan = super().plan(state, federation)
-        return plan if self._adaptive is None else replace(plan, arrays={**plan.arrays, RANGE: state.arrays[RANGE]})
+        return plan if self._first_range is None else replace(plan, arrays={**plan.arrays, RANGE: state.arrays[RANGE]})
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         w = tally.mean()  # of the w*_id received (lines 10 and 11)
-        step = self._aggregation.move(w, w - vector_of(state, self.statistics))
-        after = moved(state, self._server_lr * step, self.statistics)
-        if self._adaptive is None:
+        step = self.spec.aggregation.move(w, w - vector_of(state, self.statistics))
+        after = moved(state, self.spec.server_lr * step, self.statistics)
+        if self._first_range is None:
             return after
-        return _with_range(after, self._adaptive.of(vector_of(after, self.statistics)))
+        ranges = self.spec.range.of(vector_of(after, self.statistics), self._blueprint.sent_layout.layers)
+        return _with_range(after, ranges)
 
     # --- LocalUpdate
 
@@ -187,19 +177,4 @@ def within(blueprint: Blueprint, ranges: Floats) -> Upload:
     return blueprint.upload(WHAT, blueprint.recipe.method.range.model_copy(update={"centre": centre, "radius": radius}))
 
 
-def adaptive(blueprint: Blueprint) -> LayerRanges:
-    """How ranges follow from noisy means."""
-    given = blueprint.recipe.method.range
-    return LayerRanges(blueprint.sent_layout, given.slack, given.quantile)
-
-
-def first_range(blueprint: Blueprint) -> Floats:
-    """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public."""
-    given, start = blueprint.recipe.method.range, blueprint.statistics
-    if given.radius is not None:
-        return adaptive(blueprint).given(given.centre, given.radius)
-    values = [blueprint.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
-    return adaptive(blueprint).of(np.concatenate(values))
-
-
-__all__ = ["RANGE", "AdaptiveRange", "LayerRanges", "LdpFl", "first_range"]
+__all__ = ["RANGE", "AdaptiveRange", "LdpFl"]

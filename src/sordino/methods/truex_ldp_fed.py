@@ -24,10 +24,11 @@ samples, and here the selection is no secret from whoever makes it. What is prov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,13 +36,12 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import Exponential, Mechanism
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import Mean, PartAggregation
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
 from sordino.methods.round_steps import moved, send, train
 from sordino.methods.scopes import Schedule, ScopeSpec, Turn
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, ServerLr, direct
+from sordino.methods.spec import AnyChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, reads, tag
@@ -50,35 +50,10 @@ from sordino.privacy.guarantee import Claim, Release
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning.cohort import LocalTraining
     from sordino.learning.models import LayerSlice
+    from sordino.recipe import Recipe
 
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
-
-
-def single_layer(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-    """CLDP-Single-Layer: as many rounds and as much of alpha for every layer."""
-    backwards = layers[::-1]
-    counts = dealt(rounds, [1] * len(layers))
-    return tuple(
-        Turn.of(layer, Fraction(1, rounds)) for layer, n in zip(backwards, counts, strict=True) for _ in range(n)
-    )
-
-
-def proportional(layers: Sequence[LayerSlice], rounds: int, cycles: int) -> Schedule:
-    """alpha-CLDP-Fed: rounds and alpha in proportion to each layer's size, in so many cycles."""
-    if rounds % cycles:
-        raise InvalidInput(
-            f"{rounds} rounds do not make {cycles} equal cycles: choose rounds.count as a multiple of the cycles"
-        )
-    backwards = layers[::-1]
-    sizes = [layer.size for layer in backwards]
-    cycle = tuple(
-        Turn.of(layer, Fraction(layer.size, sum(sizes) * cycles * n))
-        for layer, n in zip(backwards, dealt(rounds // cycles, sizes), strict=True)
-        for _ in range(n)
-    )
-    return cycle * cycles
 
 
 def dealt(rounds: int, sizes: Sequence[int]) -> list[int]:
@@ -102,8 +77,9 @@ class ScopeLayers(ScopeSpec):
 
     kind: str = tag("layers", "one layer a round, from the last backwards, each for as many rounds")
 
-    def schedule(self, layers: Any, rounds: int) -> Schedule:
-        return single_layer(layers, rounds)
+    def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
+        counts = zip(layers[::-1], dealt(rounds, [1] * len(layers)), strict=True)
+        return tuple(Turn.of(layer, Fraction(1, rounds)) for layer, n in counts for _ in range(n))
 
 
 class ScopeProportional(ScopeSpec):
@@ -114,33 +90,29 @@ class ScopeProportional(ScopeSpec):
     )
     cycles: Count = Field(default=1, description="how often all layers are gone through; rounds.count is a multiple")
 
-    def schedule(self, layers: Any, rounds: int) -> Schedule:
-        return proportional(layers, rounds, self.cycles)
+    def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
+        sizes = [layer.size for layer in layers[::-1]]
+        cycle = tuple(
+            Turn.of(layer, Fraction(layer.size, sum(sizes) * self.cycles * n))
+            for layer, n in zip(layers[::-1], dealt(rounds // self.cycles, sizes), strict=True)
+            for _ in range(n)
+        )
+        return cycle * self.cycles
 
     @reads("method", "rounds.count")
-    def cycles_are_equally_long(self, recipe: Any) -> Found:
-        """The rounds make whole cycles."""
+    def cycles_are_equally_long(self, recipe: Recipe) -> Found:
+        """Refuse cycles that do not divide the rounds."""
         count = recipe.rounds.count
         if count % self.cycles:
-            yield (
-                ".cycles",
-                f"got {self.cycles}; allowed: a divisor of rounds.count = {count}, so that all cycles are alike",
-            )
+            yield ".cycles", f"got {self.cycles}; allowed: a divisor of rounds.count = {count}"
 
 
 # --- how one round's values leave a participant -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class LdpModule:
-    """A participant's alpha -> Ordinal-CLDP with alpha_p = alpha_i / |theta_i|, where alpha_i = alpha * share."""
-
-    builder: Callable[[float | None], Mechanism]
-    values: int  #: |theta_i|
-    share: Fraction
-
-    def __call__(self, alpha: float | None) -> Mechanism:
-        return self.builder(None if alpha is None else float(Fraction(alpha) * self.share / self.values))
+def ordinal_cldp(alpha: float | None, *, builder: Callable[[float | None], Mechanism], part: Fraction) -> Mechanism:
+    """Ordinal-CLDP with alpha_p = alpha * part."""
+    return builder(None if alpha is None else float(Fraction(alpha) * part))
 
 
 class RoundUpload(Upload):
@@ -163,47 +135,37 @@ def formula(q: Fraction) -> str:
     return f"alpha in condensed LDP, alpha = sum of q alpha_i over all rounds, q = {q} (LDP-Fed, section 3)"
 
 
-class Uploads:
-    """The upload of every round: those of equal layers and shares are one object, built once."""
-
-    def __init__(self, blueprint: Blueprint, q: Fraction) -> None:
-        self._blueprint, self._q, self._alphas = blueprint, q, blueprint.recipe.epsilons()
-        self._built: dict[tuple[str, Fraction], RoundUpload] = {}
-
-    def __call__(self, turn: Turn) -> RoundUpload:
-        if (turn.what, turn.share) not in self._built:
-            self._built[turn.what, turn.share] = self._build(turn)
-        return self._built[turn.what, turn.share]
-
-    def _build(self, turn: Turn) -> RoundUpload:
-        blueprint, given = self._blueprint, self._blueprint.recipe.method
-        builder = given.mechanism.builder(given.range, blueprint.sent_layout.layers, turn.size)
-        upload = RoundUpload(
-            LdpModule(builder, turn.size, turn.share / self._q),
-            self._alphas,
-            turn.size,
-            clients=blueprint.clients,
-            what=f"model update of {turn.what}",
-            samples=given.aggregation.samples,
-        )
-        if given.mechanism.noise == "coded":
-            upload.formula = formula(self._q)
-        upload.check(blueprint.checked)
-        return upload
+def upload_of(turn: Turn, blueprint: Blueprint, q: Fraction) -> RoundUpload:
+    """The upload of a round: alpha_p = alpha_i / |theta_i|, and alpha_i 1/q larger where q of the clients are heard."""
+    given = blueprint.recipe.method
+    builder = given.mechanism.builder(given.range, blueprint.sent_layout.layers, turn.size)
+    upload = RoundUpload(
+        partial(ordinal_cldp, builder=builder, part=turn.share / q / turn.size),
+        blueprint.recipe.epsilons(),
+        turn.size,
+        clients=blueprint.clients,
+        what=f"model update of {turn.what}",
+        samples=given.aggregation.samples,
+    )
+    if given.mechanism.noise == "coded":
+        upload.formula = formula(q)
+    upload.check(blueprint.checked)
+    return upload
 
 
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class LdpFed(FedAvg):
+class LdpFed(Method):
     """Federated averaging of the scheduled layer's randomised updates."""
 
     class Spec(MethodSpec):
         """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha."""
 
+        sends_updates: ClassVar[bool] = True
         name: str = tag("ldp-fed", "LDP-Fed; clients.epsilon is alpha, for all rounds")
         server_lr: ServerLr = 1.0
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         scope: Annotated[ScopeSpec, Slot("scope")] = Field(
             default=ScopeProportional(),
             description="which layers are sent in a round, and which part of alpha it spends",
@@ -220,30 +182,25 @@ class LdpFed(FedAvg):
             "q of "
             "the clients is selected, for which there is no proof",
         )
-        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
-        aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
-
-        @property
-        def sends_updates(self) -> bool:
-            return True
+        channel: AnyChannel = Field(default_factory=direct)
+        aggregation: PartAggregation = Mean()
 
         @reads("method", "rounds.count")
-        def all_layers_are_coded_alike(self, recipe: Any) -> Found:
-            """One range codes all layers."""
+        def all_layers_are_coded_alike(self, recipe: Recipe) -> Found:
+            """Refuse a radius by layer where all layers are coded alike."""
             if self.range is not None and isinstance(self.range.radius, dict) and not self.mechanism.one_radius:
                 found = f"got {shown(self.range.radius)}; ldp-fed codes all layers alike"
                 yield "method.range.radius", f"{found}: give one number"
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> LdpFed:
             schedule = self.scope.schedule(blueprint.sent_layout.layers, blueprint.recipe.rounds.count)
-            uploads, training = Uploads(blueprint, sampled(blueprint)), blueprint.local_training
-            for turn in dict.fromkeys(schedule):
-                uploads(turn)  # refuses now what some round's alpha does not allow
-            method = LdpFed(blueprint, training, schedule, uploads)
-            return plainly_built(blueprint, method, uploads(schedule[0]))
+            q = sampled(blueprint)
+            return LdpFed(
+                blueprint, schedule, {turn: upload_of(turn, blueprint, q) for turn in dict.fromkeys(schedule)}
+            )
 
-    def __init__(self, blueprint: Blueprint, training: LocalTraining, schedule: Schedule, uploads: Uploads) -> None:
-        super().__init__(blueprint, training, uploads(schedule[0]), sends="update")
+    def __init__(self, blueprint: Blueprint, schedule: Schedule, uploads: Mapping[Turn, Upload]) -> None:
+        super().__init__(blueprint, uploads[schedule[0]])
         self._schedule, self._uploads = schedule, uploads
 
     def plan(self, state: State, federation: str) -> Plan:
@@ -256,7 +213,7 @@ class LdpFed(FedAvg):
         return replace(super().plan(state, federation), settings=settings)
 
     def upload(self, plan: Plan) -> Upload:
-        return self._uploads(self.turn(plan))
+        return self._uploads[self.turn(plan)]
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, cohort, draw, bench)
@@ -265,7 +222,7 @@ class LdpFed(FedAvg):
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         mean = tally.mean()  # of the k decoded uploads
-        step = self._server_lr * self._aggregation.move(mean, mean)
+        step = self.spec.server_lr * self.spec.aggregation.move(mean, mean)
         return moved(state, step, self.statistics, self.turn(plan).columns)
 
     def turn(self, plan: Plan) -> Turn:
@@ -294,4 +251,4 @@ def sampled(blueprint: Blueprint) -> Fraction:
     return Fraction(given.channel.handed_on(given.selection.asked(blueprint.clients)), blueprint.clients)
 
 
-__all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "Uploads", "dealt", "proportional", "single_layer"]
+__all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "dealt"]

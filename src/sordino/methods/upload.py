@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property, partial
-from typing import TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,13 +71,9 @@ class PerClass(Sequence[T]):
         return hash(tuple(self))
 
 
-def _nth(build: Callable[[float | None], Mechanism], strengths: Sequence[float | None], c: int) -> Mechanism:
-    return build(strengths[c])
-
-
 @dataclass(frozen=True, eq=False)
 class Same:
-    """No strength -> one mechanism for all clients."""
+    """Builds the same mechanism for all clients, whatever their strength."""
 
     mechanism: Mechanism
 
@@ -85,15 +81,14 @@ class Same:
         return self.mechanism
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What a cohort sends, `bodies`, and what its owners may look at: shares clipped and noise scales `[K]`."""
+class Sent(NamedTuple):
+    """What a cohort sends, and what its owners alone see: the share of each client's values that was clipped `[K]`."""
 
     bodies: list[bytes]
     clipped: Float64s
-    noise: Float64s
 
 
+@dataclass(eq=False, repr=False)
 class Upload:
     """d values per client through a mechanism, which may differ from client to client by its strength.
 
@@ -104,43 +99,32 @@ class Upload:
     it scales estimates of a larger L2 norm down to that one: for mechanisms whose estimate of the output 0 is 0.
     """
 
-    def __init__(
-        self,
-        build: Callable[[float | None], Mechanism],
-        epsilons: ArrayLike | None,
-        values: int,
-        *,
-        clients: int,
-        what: str,
-        samples: bool = False,
-        most_samples: int = MAX_SAMPLES,
-        clamp: float | None = None,
-        norm: float | None = None,
-    ) -> None:
-        if not 1 <= most_samples <= MAX_SAMPLES:
-            raise InvalidInput(f"a report may name 1 to {MAX_SAMPLES:,} samples at most, got {most_samples!r}")
-        if clamp is not None and not 0 < clamp <= PLAIN_LIMIT:
-            raise InvalidInput(f"values can be clamped to a range above 0 and up to {PLAIN_LIMIT:g}, got {clamp!r}")
-        if norm is not None and not 0 < norm < math.inf:
-            raise InvalidInput(f"reports can be scaled down to a finite norm above 0, got {norm!r}")
-        self.values = values
-        self.clients = clients
-        self.what = what
-        self.samples = samples
-        self.most_samples = most_samples
-        self.clamp = clamp
-        self.norm = norm
+    build: Callable[[float | None], Mechanism]
+    epsilons: InitVar[ArrayLike | None]
+    values: int
+    _: KW_ONLY
+    clients: int
+    what: str
+    samples: bool = False
+    most_samples: int = MAX_SAMPLES
+    clamp: float | None = None
+    norm: float | None = None
+    strengths: tuple[float | None, ...] = field(init=False)  #: of every class
+    class_of: NDArray[np.intp] = field(init=False)  #: of every client
+    mechanisms: Sequence[Mechanism] = field(init=False)  #: of every class
+
+    def __post_init__(self, epsilons: ArrayLike | None) -> None:
         if epsilons is None:
-            self.strengths: tuple[float | None, ...] = (None,)
-            self.class_of: NDArray[np.intp] = np.zeros(clients, np.intp)
+            self.strengths, self.class_of = (None,), np.zeros(self.clients, np.intp)
         else:
             distinct, which = np.unique(np.asarray(epsilons, np.float64), return_inverse=True)
             self.strengths, self.class_of = tuple(distinct.tolist()), which.astype(np.intp)
-            if self.class_of.size != clients:
-                raise InvalidInput(f"there are {clients} clients and {self.class_of.size} epsilons: give one each")
-        self.build = build  #: epsilon -> mechanism
-        #: one for each class of clients
-        self.mechanisms: Sequence[Mechanism] = PerClass(len(self.strengths), partial(_nth, build, self.strengths))
+            if self.class_of.size != self.clients:
+                raise InvalidInput(f"there are {self.clients} clients and {which.size} epsilons: give one each")
+        self.mechanisms = PerClass(len(self.strengths), self._mechanism)
+
+    def _mechanism(self, c: int) -> Mechanism:
+        return self.build(self.strengths[c])
 
     def check(self, clients: Sequence[int]) -> None:
         """Refuse now what the range or the strengths of these clients do not allow."""
@@ -158,14 +142,14 @@ class Upload:
         """Randomise and encode `[K, d]` vectors, each with its own client's randomness."""
         rows = np.asarray(vectors, np.float32)
         bodies: list[bytes] = [b""] * len(rows)
-        clipped, noise = np.zeros(len(rows)), np.zeros(len(rows))
+        clipped = np.zeros(len(rows))
         for c, where in self._groups(clients):
             mechanism = self.mechanisms[c]
             randomized = mechanism.randomize(rows[where], draw([clients[k] for k in where]))
-            clipped[where], noise[where] = randomized.local.clipped_fraction, randomized.local.noise_scale
+            clipped[where] = randomized.local.clipped_fraction
             for k, body in zip(where.tolist(), mechanism.encode(randomized.output), strict=True):
                 bodies[k] = (_SAMPLES.pack(min(sizes[k], self.most_samples)) if self.samples else b"") + body
-        return Sent(bodies, clipped, noise)
+        return Sent(bodies, clipped)
 
     def releases(self, name: str, dataset: str) -> Sequence[tuple[Release, ...]]:
         """What one upload tells of a client, for every class: known before any data is touched."""
@@ -189,10 +173,30 @@ class Upload:
         """The variance of one value's estimate at the centre of the domain, for every class; a mean over values."""
         return np.array([_mean_variance(m, self.values) for m in self.mechanisms])
 
+    def linear(self, c: int) -> LinearEstimate:
+        """How estimates of a class follow from outputs: found by asking its mechanism for those of two outputs."""
+        mechanism = self.mechanisms[c]
+        shape, probe = (1, self.values), mechanism.randomize(centre(mechanism, self.values), _NO_RANDOMNESS).output
+        step, low, high = 1.0, 0.0, 1.0
+        match probe:
+            case BitOutput():
+                outputs: list[Output] = [BitOutput.pack(np.full(shape, bit)) for bit in (False, True)]
+            case IntegerOutput():
+                limit = int(max(-probe.low.min(), probe.high.max()))
+                step, low, high = limit, -limit, limit
+                outputs = [replace(probe, array=np.full(shape, v, np.int64)) for v in (0, limit)]
+            case RealOutput():
+                high = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
+                high = high if self.clamp is None else min(high, self.clamp)
+                low = -high
+                outputs = [replace(probe, array=np.full(shape, v, np.float32)) for v in (0, 1)]
+        at_zero, at_step = (mechanism.estimate(output)[0].astype(np.float64) for output in outputs)
+        return LinearEstimate(_collapse(at_zero), _collapse((at_step - at_zero) / step), low, high, type(probe))
+
     def farthest(self, c: int) -> float:
         """How far any legal report of a class lies from the middle of them, at most: an L2 norm of estimates."""
-        affine = _class_affine(self, c)
-        values = np.broadcast_to(np.abs(affine.slope) * (affine.high - affine.low) / 2, (self.values,))
+        linear = self.linear(c)
+        values = np.broadcast_to(np.abs(linear.slope) * (linear.high - linear.low) / 2, (self.values,))
         length = float(np.linalg.norm(values))
         return length if self.norm is None else min(length, self.norm)
 
@@ -212,7 +216,7 @@ def centre(mechanism: Mechanism, values: int) -> Float64s:
 
 
 def samples_release(name: str, dataset: str) -> Release:
-    """A sample count that leaves in the clear."""
+    """The release of a sample count that is sent without noise."""
     why = "the number of samples is sent as it is, to weigh the client's report"
     nothing = Guarantee(SERVER, Adjacency.CLIENT, Infinite(why), "none")
     return Release(f"{name}/sample count", dataset, "sample count", (nothing,))
@@ -242,69 +246,65 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class _LinearEstimate:
-    """The estimate of an output x is offset + slope * x; outputs lie in low .. high, and are whole numbers or reals."""
+class LinearEstimate:
+    """The estimate of an output x is offset + slope * x; outputs are of one `kind` and lie in low .. high."""
 
     offset: Float64s | float
     slope: Float64s | float
     low: float
     high: float
-    whole: bool
-    bits: bool = False
+    kind: type[Output]
 
     @property
     def largest(self) -> float:
         return max(-self.low, self.high)
 
-
-@dataclass(frozen=True)
-class _Scale:
-    """How a class's outputs enter the sum: estimate = offset + slope * output, the factor being a whole number."""
-
-    offset: Float64s | float
-    factor: Int64s  #: round(weight * slope * 2^shift), for whole-number outputs
-    exact: Float64s  #: the same before rounding, for real outputs
+    def span(self, digits: int) -> tuple[int, int]:
+        """The smallest and the largest output as whole numbers; reals keep so many decimals."""
+        unit = 10**digits if self.kind is RealOutput else 1
+        return math.floor(self.low * unit), math.ceil(self.high * unit)
 
 
 class Tally:
-    """The running sum of a round: fixed point, exact, in constant memory."""
+    """A running sum of reports in whole numbers: the same in every order of arrival, in constant memory."""
 
     def __init__(self, upload: Upload, weights: Float64s) -> None:
         if weights.shape != (len(upload.strengths),) or not (weights >= 0).all() or not weights.max() > 0:
             raise InvalidInput(f"give one weight >= 0 for each of {len(upload.strengths)} classes, not all of them 0")
-        self._upload = upload
-        self._weights = weights / weights.max()
+        self.upload = upload  #: how the values that are added up leave their clients
+        self.weights = weights / weights.max()  #: of one report of every class; where samples weigh, of one sample
         self._counts = np.zeros(len(weights), np.int64)  # of reports, by class; of samples where these weigh
         self._high = np.zeros(upload.values, np.int64)
         self._low = np.zeros(upload.values, np.int64)
         self.reports = 0
 
     @cached_property
-    def _affine(self) -> Sequence[_LinearEstimate]:
-        """How the outputs of every class stand for estimates."""
-        return PerClass(len(self._weights), partial(_class_affine, self._upload))
+    def _linear(self) -> Sequence[LinearEstimate]:
+        return PerClass(len(self.weights), self.upload.linear)
 
     @cached_property
     def _shift(self) -> int:
         """Bits after the binary point: as many as the largest possible contribution leaves room for."""
         reach = max(
-            w * float(np.max(np.abs(affine.slope))) * affine.largest
-            for w, affine in zip(self._weights, self._affine, strict=True)
+            w * float(np.max(np.abs(linear.slope))) * linear.largest
+            for w, linear in zip(self.weights, self._linear, strict=True)
         )
         return math.floor(math.log2(REPORT_LIMIT / reach)) - 1
 
     @cached_property
-    def _scales(self) -> tuple[_Scale, ...]:
-        scales = []
-        for weight, affine in zip(self._weights, self._affine, strict=True):
-            exact = np.ldexp(weight * np.asarray(affine.slope, np.float64), self._shift)
-            scales.append(_Scale(affine.offset, np.rint(exact).astype(np.int64), exact))
-        return tuple(scales)
+    def _factors(self) -> Sequence[Float64s]:
+        """By class, what an output is multiplied by; as it is where outputs are reals."""
+        exact = (w * np.asarray(own.slope, np.float64) for w, own in zip(self.weights, self._linear, strict=True))
+        return [np.ldexp(factor, self._shift) for factor in exact]
+
+    @cached_property
+    def _whole_factors(self) -> Sequence[Int64s]:
+        return [np.rint(factor).astype(np.int64) for factor in self._factors]
 
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
         """Add these reports; those outside the mechanism's output set come back with the reason and are not added."""
         refused: dict[int, str] = {}
-        for c, where in self._upload._groups(clients):
+        for c, where in self.upload._groups(clients):
             step = self._at_once(c)
             for first in range(0, len(where), step):
                 rows = [int(k) for k in where[first : first + step]]
@@ -313,17 +313,15 @@ class Tally:
 
     def _at_once(self, c: int) -> int:
         """How many reports are decoded together: bits that count alike are counted, which takes little room."""
-        if self._affine[c].bits and not self._upload.samples:
-            return min(BIT_ROWS, max(1, BIT_TILE // self._upload.values))
-        return min(ROWS, max(1, TILE // self._upload.values))
+        if self._linear[c].kind is BitOutput and not self.upload.samples:
+            return min(BIT_ROWS, max(1, BIT_TILE // self.upload.values))
+        return min(ROWS, max(1, TILE // self.upload.values))
 
     def _add_class(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
         try:
             samples, output = self._read(c, list(reports.values()))
-        except SordinoError as error:
-            if len(reports) == 1:
-                return {next(iter(reports)): str(error)}
-            refused = self._bad(c, reports)  # some are: find them, and keep the others
+        except SordinoError:  # some are bad: find them, and keep the others
+            refused = {client: why for client, body in reports.items() if (why := self._fault(c, body))}
             good = {client: body for client, body in reports.items() if client not in refused}
             return refused | (self._add_class(c, good) if good else {})
         self._include(c, list(reports), output, samples)
@@ -331,39 +329,37 @@ class Tally:
         self.reports += len(reports)
         return {}
 
+    def _fault(self, c: int, body: bytes) -> str:
+        """Why a report cannot be read; empty where it can."""
+        try:
+            self._read(c, [body])
+        except SordinoError as error:
+            return str(error)
+        return ""
+
     def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         """Take in these clients' outputs, all of one class and checked."""
         if isinstance(output, BitOutput) and samples is None:
-            self._accumulate_bits(self._scales[c].factor, output)
+            self._accumulate_bits(self._whole_factors[c], output)
         else:
             self._accumulate(self._shortened(c, self._fixed(c, output)), samples)
 
-    def _bad(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
-        """The reports that cannot be read, each with the reason."""
-        bad: dict[int, str] = {}
-        for client, body in reports.items():
-            try:
-                self._read(c, [body])
-            except SordinoError as error:
-                bad[client] = str(error)
-        return bad
-
     def _read(self, c: int, bodies: list[bytes]) -> tuple[Int64s | None, Output]:
         """Announced sample counts, where reports carry them, and the outputs."""
-        mechanism, values = self._upload.mechanisms[c], self._upload.values
-        if not self._upload.samples:
+        mechanism, values = self.upload.mechanisms[c], self.upload.values
+        if not self.upload.samples:
             return None, self._checked(c, mechanism.decode(bodies, values))
         if any(len(body) < _SAMPLES.size for body in bodies):
             raise InvalidInput("a report is too short to hold its number of samples")
         samples = np.array([_SAMPLES.unpack_from(body)[0] for body in bodies], np.int64)
-        if samples.max() > self._upload.most_samples:
-            most = self._upload.most_samples
+        if samples.max() > self.upload.most_samples:
+            most = self.upload.most_samples
             raise InvalidInput(f"a report names {samples.max():,} samples; {most:,} is the most that counts")
         return samples, self._checked(c, mechanism.decode([body[_SAMPLES.size :] for body in bodies], values))
 
     def _checked(self, c: int, output: Output) -> Output:
         """Plain values may be any float32: refuse those that no sensible model has and the sum has no room for."""
-        limit, clamp = self._affine[c].largest, self._upload.clamp
+        limit, clamp = self._linear[c].largest, self.upload.clamp
         if isinstance(output, RealOutput) and clamp is not None:
             return replace(output, array=np.clip(output.array, -clamp, clamp))
         if isinstance(output, RealOutput) and not np.abs(output.array).max() <= limit:
@@ -372,20 +368,14 @@ class Tally:
 
     def _fixed(self, c: int, output: Output) -> Int64s:
         """`[K, d]` contributions as whole numbers below 2^54."""
-        factor = self._scales[c].factor
-        match output:
-            case BitOutput():
-                return output.bits().astype(np.int64) * factor
-            case IntegerOutput():
-                return output.array.astype(np.int64) * factor
-            case RealOutput():
-                return np.rint(output.array.astype(np.float64) * self._scales[c].exact).astype(np.int64)
+        whole = _whole(output, self._factors[c])
+        return whole if isinstance(output, RealOutput) else whole * self._whole_factors[c]
 
     def _shortened(self, c: int, fixed: Int64s) -> Int64s:
         """The same contributions, those beyond the announced norm scaled down to it; all others as they are."""
-        if self._upload.norm is None:
+        if self.upload.norm is None:
             return fixed
-        limit = math.ldexp(self._weights[c] * self._upload.norm, self._shift)
+        limit = math.ldexp(self.weights[c] * self.upload.norm, self._shift)
         for row in fixed:  # one at a time: a copy in floats is as large as the row
             length = float(np.linalg.norm(row.astype(np.float64)))
             if length > limit:
@@ -394,149 +384,107 @@ class Tally:
 
     def _accumulate(self, fixed: Int64s, samples: Int64s | None) -> None:
         if samples is None:  # at most 256 numbers below 2^54: their sum is below 2^62
-            together = fixed.sum(axis=0)
-            self._low += together & (2**27 - 1)
-            self._high += together >> 27
+            high, low = _halves(fixed.sum(axis=0))
         else:
-            self._low += samples @ (fixed & (2**27 - 1))
-            self._high += samples @ (fixed >> 27)
+            high, low = (samples @ half for half in _halves(fixed))
+        self._high += high
+        self._low += low
 
     def _accumulate_bits(self, factor: Int64s, output: BitOutput) -> None:
         """The same of bits, counted before they are multiplied: at most 128 times a number below 2^54."""
         for cols, ones in output.ones():
-            together = ones * (factor if factor.size == 1 else factor[cols])
-            self._low[cols] += together & (2**27 - 1)
-            self._high[cols] += together >> 27
+            high, low = _halves(ones * (factor if factor.size == 1 else factor[cols]))
+            self._high[cols] += high
+            self._low[cols] += low
 
     # --- sums of reports in the place of reports
 
-    @property
-    def upload(self) -> Upload:
-        """How the values that are added up leave their clients."""
-        return self._upload
-
     def classes(self, clients: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """These clients by class: only outputs of one mechanism can be added to each other."""
-        return {c: tuple(clients[k] for k in where) for c, where in self._upload._groups(clients)}
+        return {c: tuple(clients[k] for k in where) for c, where in self.upload._groups(clients)}
 
     @property
     def summands(self) -> int:
         """How many whole numbers a client adds to a sum."""
-        return self._upload.values + self._upload.samples
+        return self.upload.values + self.upload.samples
 
     def span(self, c: int, digits: int) -> tuple[int, int]:
         """The smallest and the largest whole number that a client of this class may add to a sum."""
-        affine, unit = self._affine[c], 10**digits
-        scale, weight = (1 if affine.whole else unit), (self._upload.most_samples if self._upload.samples else 1)
-        low, high = math.floor(affine.low * scale) * weight, math.ceil(affine.high * scale) * weight
-        return (min(low, 0), max(high, weight)) if self._upload.samples else (low, high)
+        low, high = self._linear[c].span(digits)
+        if not self.upload.samples:
+            return low, high
+        weight = self.upload.most_samples
+        return min(low * weight, 0), max(high * weight, weight)
 
     def summand(self, client: int, body: bytes, digits: int) -> Int64s:
         """A client's own report as the whole numbers that it adds to a sum; reals keep so many decimals."""
-        c = int(self._upload.class_of[client])
-        samples, output = self._read(c, [body])
-        match output:
-            case BitOutput():
-                whole = output.bits()[0].astype(np.int64)
-            case IntegerOutput():
-                whole = output.array[0].astype(np.int64)
-            case RealOutput():
-                whole = np.rint(output.array[0].astype(np.float64) * 10.0**digits).astype(np.int64)
+        samples, output = self._read(int(self.upload.class_of[client]), [body])
+        whole = _whole(output, 10.0**digits)[0]
         return whole if samples is None else np.append(whole * samples[0], samples[0])
 
     def add_sum(self, found: ReportSum) -> None:
         """Add the reports of some clients of one class, of which nothing but the sum is known."""
-        total, scale = found.total, self._scales[found.group]
+        total, weight, c = found.total, len(found.clients), found.group
         if total.shape != (self.summands,):
             raise InvalidInput(f"a sum of this upload has {self.summands} whole numbers, got {total.shape}")
-        weight = len(found.clients)
-        if self._upload.samples:
+        if self.upload.samples:  # values and samples are summed apart
             total, weight = total[:-1], int(total[-1])
-            self._check_weighed(found, total, weight)
-        if self._affine[found.group].whole:
-            high, low = _product(total, scale.factor)
+            low, high = (weight * end for end in self._linear[c].span(found.digits))
+            if weight < 0 or int(total.min()) < low or int(total.max()) > high:
+                raise InvalidInput(
+                    f"the sum of class {c} is none that {weight:,} samples can have: a client sent a false vector"
+                )
+        if self._linear[c].kind is RealOutput:
+            exact = total.astype(np.float64) * (self._factors[c] / 10.0**found.digits)
+            high_part = np.floor(exact * 2.0**-27).astype(np.int64)
+            parts = high_part, np.rint(exact - high_part * 2.0**27).astype(np.int64)
         else:
-            exact = total.astype(np.float64) * (scale.exact / 10.0**found.digits)
-            high = np.floor(exact * 2.0**-27).astype(np.int64)
-            low = np.rint(exact - high * 2.0**27).astype(np.int64)
-        self._high += high
-        self._low += low
-        self._counts[found.group] += weight
+            parts = _product(total, self._whole_factors[c])
+        self._high += parts[0]
+        self._low += parts[1]
+        self._counts[c] += weight
         self.reports += len(found.clients)
-
-    def _check_weighed(self, found: ReportSum, total: Int64s, weight: int) -> None:
-        """Values and samples are summed apart: refuse sums that no such number of samples can have."""
-        affine = self._affine[found.group]
-        scale = 1 if affine.whole else 10**found.digits
-        low, high = math.floor(affine.low * scale) * weight, math.ceil(affine.high * scale) * weight
-        if weight < 0 or int(total.min()) < low or int(total.max()) > high:
-            raise InvalidInput(
-                f"the sum of class {found.group} is none that {weight:,} samples can have: a client sent a false vector"
-            )
-
-    @property
-    def weights(self) -> Float64s:
-        """The weight of one report of every class, the largest being 1; where samples weigh, of one sample."""
-        return np.array(self._weights)
 
     @property
     def weight(self) -> float:
         """The sum of all weights so far."""
-        return float(self._weights @ self._counts)
+        return float(self.weights @ self._counts)
 
     def mean(self) -> Float64s:
         """The weighted mean of the estimates `[d]`."""
         if not self.weight > 0:
             raise InvalidInput("there is no report to take a mean of")
         total = np.ldexp(self._high.astype(np.float64) * 2.0**27 + self._low, -self._shift)
-        for weight, count, scale in zip(self._weights, self._counts, self._scales, strict=True):
-            total += weight * count * scale.offset
+        for weight, count, linear in zip(self.weights, self._counts, self._linear, strict=True):
+            total += weight * count * linear.offset
         return np.asarray(total / self.weight)
 
     def noise(self) -> float | None:
         """The predicted L2 norm of the noise in `mean()`, from the mechanisms' exact variances; None if not known."""
-        if self._upload.norm is not None:  # shortened reports carry less of it
+        if self.upload.norm is not None:  # shortened reports carry less of it
             return None
-        shares = self._weights * self._counts / self.weight
-        spread = self._upload.variances() * shares**2 / np.maximum(self._counts, 1)
-        return math.sqrt(float(spread.sum()) * self._upload.values)
+        shares = self.weights * self._counts / self.weight
+        spread = self.upload.variances() * shares**2 / np.maximum(self._counts, 1)
+        return math.sqrt(float(spread.sum()) * self.upload.values)
 
 
-def _class_affine(upload: Upload, c: int) -> _LinearEstimate:
-    return _affine(upload.mechanisms[c], upload.values, upload.clamp)
+def _whole(output: Output, unit: Float64s | float) -> Int64s:
+    """`[K, d]` outputs as whole numbers: reals in steps of 1/unit, others as they are."""
+    if isinstance(output, RealOutput):
+        return np.rint(output.array.astype(np.float64) * unit).astype(np.int64)
+    return output.numbers().astype(np.int64, copy=False)
 
 
-def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _LinearEstimate:
-    """Offset and slope are found by asking for the estimates of two outputs."""
-    probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
-    match probe:
-        case BitOutput():
-            low = mechanism.estimate(BitOutput.pack(np.zeros((1, values), np.bool_)))[0].astype(np.float64)
-            high = mechanism.estimate(BitOutput.pack(np.ones((1, values), np.bool_)))[0].astype(np.float64)
-            return _LinearEstimate(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True, bits=True)
-        case IntegerOutput():
-            limit = int(max(-probe.low.min(), probe.high.max()))
-            at_zero, at_limit = (
-                mechanism.estimate(IntegerOutput(np.full((1, values), v, np.int64), probe.low, probe.high))[0]
-                for v in (0, limit)
-            )
-            slope = (at_limit.astype(np.float64) - at_zero) / limit
-            return _LinearEstimate(_collapse(at_zero.astype(np.float64)), _collapse(slope), -limit, limit, whole=True)
-        case RealOutput():
-            at_zero, at_one = (
-                mechanism.estimate(RealOutput(np.full((1, values), v, np.float32), probe.bound))[0].astype(np.float64)
-                for v in (0, 1)
-            )
-            bound = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
-            bound = bound if clamp is None else min(bound, clamp)
-            return _LinearEstimate(_collapse(at_zero), _collapse(at_one - at_zero), -bound, bound, whole=False)
+def _halves(total: Int64s) -> tuple[Int64s, Int64s]:
+    """(high, low) with total = high * 2^27 + low."""
+    return total >> 27, total & (2**27 - 1)
 
 
 def _product(total: Int64s, factor: Int64s) -> tuple[Int64s, Int64s]:
     """total * factor as high * 2^27 + low: sums of many clients have products that do not fit 64 bits."""
-    (t_high, t_low), (f_high, f_low) = ((x >> 27, x & (2**27 - 1)) for x in (total, factor))
-    low = t_low * f_low
-    return ((t_high * f_high) << 27) + t_high * f_low + t_low * f_high + (low >> 27), low & (2**27 - 1)
+    (t_high, t_low), (f_high, f_low) = _halves(total), _halves(factor)
+    high, low = _halves(t_low * f_low)
+    return ((t_high * f_high) << 27) + t_high * f_low + t_low * f_high + high, low
 
 
 def _collapse(array: Float64s) -> Float64s | float:

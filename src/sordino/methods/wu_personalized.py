@@ -31,10 +31,10 @@ In all six settings |D_i| is R times what the paper calls "batch" (10 x 50 = 500
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +44,20 @@ from sordino.errors import InvalidInput
 from sordino.learning import draws
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
-from sordino.methods.aggregation import AggregationSpec, InverseVariance, Mean, SelectionByBudget, offering, rhos
-from sordino.methods.blueprint import Blueprint, Built
-from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
-from sordino.methods.round_steps import PARAMETERS, send, train_from
+from sordino.methods.aggregation import (
+    AGGREGATION,
+    AggregationSpec,
+    InverseVariance,
+    Mean,
+    SelectionByBudget,
+    offering,
+    rhos,
+)
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.interface import DATASET, PARAMETERS, Bench, ClientState, Cohort, Method, Reported, State
+from sordino.methods.round_steps import send, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.spec import AGGREGATION, MethodSpec, direct
+from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Natural, Probability, reads, tag
@@ -61,6 +68,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import ClientData
+    from sordino.recipe import Recipe
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -111,12 +119,13 @@ def announcement(name: str) -> Release:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class Personalized(FedAvg):
+class Personalized(Method):
     """Weights or signs of everybody in every round, put together by what each of them may tell."""
 
-    class Spec(MethodSpec):
+    class Spec(MeanSpec):
         """Personalised LDP-FL: each client has its epsilon; noisy weights or random signs are weighed by it."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("personalized", "clients with epsilons of their own, weighed or selected by them")
         sends: Literal["weights", "signs"] = Field(
             default="weights",
@@ -138,22 +147,25 @@ class Personalized(FedAvg):
         mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("gaussian", "votes"))] = Field(
             default=NoPrivacy.Spec(), description="gaussian for weights, sign for signs; or an ablation"
         )
-        aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("variances", "deviations", "reports"))] = (
-            Field(default=Mean(), description=AGGREGATION)
-        )
-        server_lr: ClassVar[float] = 1.0
+        aggregation: Annotated[
+            AggregationSpec, Slot("aggregation", offering("variances", "deviations", "reports")), AGGREGATION
+        ] = Mean()
         selection: ClassVar[SelectAll] = SelectAll()
-
-        @property
-        def channel(self) -> Any:
-            return direct()
 
         @property
         def record_sampling(self) -> float | None:
             return self.sampling
 
+        @property
+        def page_records(self) -> Mapping[str, object]:
+            return {"portion": self.portion, "sampling": self.sampling, "schedule": self.schedule}
+
+        def page_obstacles(self) -> Found:
+            if self.sends == "signs" and self.mechanism.noise != "votes":
+                yield f'method.mechanism.name = "{self.mechanism.name}"', "pages send signs through the mechanism sign"
+
         @reads("method", "rounds.count")
-        def reports_fit_each_other(self, recipe: Any) -> Found:
+        def reports_fit_each_other(self, recipe: Recipe) -> Found:
             """Signs are sent through votes, weights through noise that is added to them."""
             mechanism, signs = self.mechanism, self.sends == "signs"
             fits = mechanism.noise == "votes" or not mechanism.clips if signs else mechanism.noise != "votes"
@@ -168,7 +180,7 @@ class Personalized(FedAvg):
                     "for votes",
                 )
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> Personalized:
             if blueprint.statistics.released:
                 raise InvalidInput(
                     'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take '
@@ -176,36 +188,34 @@ class Personalized(FedAvg):
                 )
             what = "signs of model weights" if self.sends == "signs" else "model weights"
             upload = blueprint.upload(what, self.range)
-            method = Personalized(blueprint, upload)
-            training = blueprint.local_training
-            sizes = [min(self.portion or size, size) for size in blueprint.sizes]
-            records = sum(training.total_steps(round_up(self.sampling * size)) for size in sizes if size)
-            batch = training.batch_size or max(sizes)
-            return Built(method, upload, batch, float(records * batch))
+            return Personalized(blueprint, upload)
 
     def __init__(self, blueprint: Blueprint, upload: Upload) -> None:
         given = blueprint.recipe.method
-        super().__init__(blueprint, blueprint.local_training, upload, sends="weights")
+        super().__init__(blueprint, upload)
+        sizes = [min(given.portion or size, size) for size in blueprint.sizes]
+        steps = sum(self.training.total_steps(round_up(given.sampling * size)) for size in sizes if size)
+        self.batch, _ = self.training.effort(sizes)
+        self.records_per_round = float(steps * self.batch)
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
         self._votes = given.sends == "signs"
         self._votes_plainly = self._votes and not given.mechanism.clips
-        self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
 
     # --- server
 
     @cached_property
     def _by_budget(self) -> Selection | None:
         """Which classes count in a round, where some do not."""
-        by_budget = isinstance(self._aggregation, SelectionByBudget)
-        return Selection.of(self._upload, self._aggregation.fallback) if by_budget else None
+        by_budget = isinstance(self.spec.aggregation, SelectionByBudget)
+        return Selection.of(self.first_upload, self.spec.aggregation.fallback) if by_budget else None
 
     def tally(self, plan: Plan) -> Tally:
         if self._by_budget is None:
             return super().tally(plan)
         chosen = self._by_budget.in_round(self._seed, plan.round)
         weights = [float(yes) for yes in chosen] if chosen.any() else None  # such a round is not lost
-        return self._upload.tally(weights)
+        return self.first_upload.tally(weights)
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         if self._by_budget is not None and not self._by_budget.in_round(self._seed, plan.round).any():
@@ -217,7 +227,7 @@ class Personalized(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         found = super().releases(plan)
-        if plan.round > 1 or self._upload.strengths[0] is None:
+        if plan.round > 1 or self.first_upload.strengths[0] is None:
             return found
         announced = announcement(f"{plan.federation}/{plan.round}")
         return PerClass(len(found), lambda c: (*found[c], announced))
@@ -236,17 +246,17 @@ class Personalized(FedAvg):
         trained = train_from(w, self, replace(cohort, data=sampled), draw, bench, first_steps)  # G_i (Eq. 3)
         g = np.sign(trained.vectors) if self._votes_plainly else trained.vectors
         reported = send(self.upload(plan), cohort, g, draw, trained)  # clipped, then noise (Eq. 4) or a sign (Eq. 7)
-        if not self._portion:
+        if not self.spec.portion:
             return reported
         states = ({**kept, ORDER: order} for kept, order in zip(reported.states, orders, strict=True))
         return replace(reported, states=tuple(states))
 
     def _order(self, kept: ClientState, records: int, randomness: Randomness, row: int) -> NDArray[np.int32]:
         """In which order a client takes up its records: drawn once, and kept."""
-        if not self._portion:
+        if not self.spec.portion:
             return np.arange(records, dtype=np.int32)
         if ORDER in kept:
-            return kept[ORDER]
+            return np.asarray(kept[ORDER], np.int32)
         words = randomness.words(np.array([row]), Purpose.ORDER, PORTIONS, 0, 2 * records)
         return np.argsort(np.ascontiguousarray(words).view("<u8")[0], kind="stable").astype(np.int32)
 
@@ -258,22 +268,22 @@ class Personalized(FedAvg):
 
         if data is None:
             return None
-        portion = min(self._portion or len(data), len(data))
+        portion = min(self.spec.portion or len(data), len(data))
         mine = order[((round - 1) * portion + np.arange(portion)) % len(data)]
-        if self._sampling < 1:
-            mine = mine[draws.poisson_samples(randomness, row, 0, portion, self._sampling)]
+        if self.spec.sampling < 1:
+            mine = mine[draws.poisson_samples(randomness, row, 0, portion, self.spec.sampling)]
         return ClientData(data.x[mine], data.y[mine]) if mine.size else None
 
     def _first_steps(self, round: int, sizes: Sequence[int]) -> list[int]:
         """Where the learning rate's decay begins: anew, or after as many steps as earlier rounds had on average."""
-        if self._restarts or not self.training.optimizer.decay:
+        if self.spec.schedule == "restarts" or not self.training.optimizer.decay:
             return [0] * len(sizes)
-        expected = [round_up(self._sampling * (self._portion or size)) for size in sizes]
+        expected = [round_up(self.spec.sampling * (self.spec.portion or size)) for size in sizes]
         return [(round - 1) * self.training.total_steps(records) for records in expected]
 
 
 def round_up(value: float) -> int:
-    """The next whole number, of those from 1 on."""
+    """The value rounded up to a whole number, at least 1."""
     return max(1, int(np.ceil(value)))
 
 

@@ -9,19 +9,18 @@ The caller keeps its types by importing the same name under `TYPE_CHECKING`:
 """
 
 import sys
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from importlib import import_module
 from types import ModuleType
+from typing import Any
+
+
+class _LazyModule(ModuleType):
+    """Stands for a module until it is used; `sys.modules` never holds it, so that nobody else loads it by looking."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
 
 
 def lazy_module(name: str) -> ModuleType:
     """The module of that name, which loads itself when one of its attributes is first asked for."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = find_spec(name)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    spec.loader = LazyLoader(spec.loader)
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return sys.modules.get(name) or _LazyModule(name)

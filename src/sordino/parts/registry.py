@@ -7,9 +7,12 @@ before a recipe names it, and of text that came from elsewhere only what `own_co
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import re
 import sys
+import warnings
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +24,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.parts.tables import Spec
+from sordino.parts.toml import shown
 
 GROUP = "sordino.parts"
 ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -41,6 +45,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "exponential": f"{_MECHANISMS}.exponential:Exponential",
             "piecewise": f"{_MECHANISMS}.piecewise:Piecewise",
             "privunit": f"{_MECHANISMS}.privunit:PrivUnitG",
+        },
+        "randomizer": {  # of records and labels: recipes name those of records by the tables below
+            "bits": f"{_MECHANISMS}.bits:BitRandomizer",
+            "label": f"{_MECHANISMS}.label:RandomizedLabel",
         },
         "record mechanism": {
             "theorem-2": f"{_MECHANISMS}.record_tables:Theorem2",
@@ -98,6 +106,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "norm-filter": f"{_METHODS}.robust:NormFilter",
             "agreement": f"{_METHODS}.robust:Agreement",
         },
+        "stopping rule": {
+            "target": f"{_METHODS}.stopping_rules:TargetAccuracy",
+            "patience": f"{_METHODS}.stopping_rules:Patience",
+        },
         "extractor": {
             "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
             "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",
@@ -110,6 +122,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "shards": f"{_LEARNING}.splits:ShardsSplit",
             "files": f"{_LEARNING}.splits:FilesSplit",
         },
+        "metric": {
+            "accuracy": f"{_LEARNING}.metrics:Accuracy",
+            "balanced-accuracy": f"{_LEARNING}.metrics:BalancedAccuracy",
+        },
         "optimizer": {
             "sgd": f"{_LEARNING}.training_tables:SgdSpec",
             "adam": f"{_LEARNING}.training_tables:AdamSpec",
@@ -117,6 +133,15 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
+
+
+#: the shipped models, whose names no package can take over
+MODELS = (
+    "logistic", "logistic-ovr", "mlp", "lenet", "cnn-mnist", "cnn-wide", "ldp-fed", "vgg-small", "ldpfl-mnist",
+    "ldpfl-cifar", "ldpfl-dense",
+)  # fmt: skip
+#: the shipped functions that a recipe may name as its data source
+SOURCES = (f"{_LEARNING}.unit_interval:unit_interval",)
 
 
 class Everything(Container[str]):
@@ -127,6 +152,7 @@ class Everything(Container[str]):
 
 
 EVERYTHING = Everything()
+_folders: dict[Path, None] = {}  # of recipes that were read from files
 _allowed: ContextVar[Container[str]] = ContextVar("own code that recipes may name", default=EVERYTHING)
 
 
@@ -172,8 +198,15 @@ def own_address(part: str, name: str) -> str | None:
 
 def allowed_model(name: str) -> str:
     """The name of a model; one's own only where it may be named."""
-    if address := own_address("model", name):
+    if name not in MODELS and (address := own_address("model", name)):
         check_allowed(address)
+    return name
+
+
+def allowed_source(name: str) -> str:
+    """The name of a data source; a function of one's own only where it may be named."""
+    if ADDRESS.fullmatch(name) and name not in SOURCES:
+        check_allowed(name)
     return name
 
 
@@ -183,19 +216,34 @@ def _installed() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for entry in sorted(entry_points(group=GROUP)):
         part, _, name = entry.name.partition(".")
-        found.setdefault(part.replace("-", " "), {})[name] = entry.value
+        address, same = f"{entry.module}:{entry.attr}", found.setdefault(part.replace("-", " "), {})
+        if same.setdefault(name, address) != address:
+            raise InvalidInput(
+                f"two installed packages offer {entry.name}: {same[name]} and {address}. Uninstall one of them, or "
+                "name the part by its address"
+            )
     return found
+
+
+def address_of(part: str, name: str) -> str | None:
+    """Where a part is found by its name or address; None for a name that is not known."""
+    if (shipped := SHIPPED[part].get(name)) is not None:
+        return shipped
+    if (own := own_address(part, name)) is not None:
+        check_allowed(own)
+    return own
+
+
+def addresses(part: str) -> dict[str, str]:
+    """Where all known parts of a kind are found that may be used here, by name."""
+    shipped, installed = SHIPPED[part], _installed().get(part, {})
+    return {**shipped, **{n: own for n, own in installed.items() if n not in shipped and own in _allowed.get()}}
 
 
 def find(part: str, name: str) -> type[Spec] | None:
     """The table of a part by its name or address; None for a name that is not known."""
-    address = SHIPPED[part].get(name)
-    if address is None:
-        address = own_address(part, name)
-        if address is None:
-            return None
-        check_allowed(address)
-    return _table(address)
+    address = address_of(part, name)
+    return None if address is None else _table(address)
 
 
 @cache
@@ -210,7 +258,9 @@ def _table(address: str) -> type[Spec]:
 
 
 def load(address: str) -> Any:
-    """What an address names."""
+    """What an address names; nothing else than `package.module:Class` is imported."""
+    if not ADDRESS.fullmatch(address):
+        raise InvalidInput(f"own code is named as 'package.module:Class', got {shown(address)}")
     module_name, _, name = address.partition(":")
     try:
         return getattr(_module(module_name), name)
@@ -219,29 +269,44 @@ def load(address: str) -> Any:
             f"{address} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
             "folder that holds it, or add its folder to PYTHONPATH"
         ) from error
-    except Exception as error:
-        raise InvalidInput(f"{address} could not be imported as 'package.module:Class': {error}") from error
+    except (Exception, SystemExit) as error:
+        why = f"it ends the program ({error})" if isinstance(error, SystemExit) else error
+        raise InvalidInput(f"{address} could not be imported as 'package.module:Class': {why}") from error
+
+
+def search_beside(folder: Path) -> None:
+    """Let own parts be found in the folder of a recipe's file, after all other places."""
+    _folders[folder] = None
+
+
+def digest(address: str) -> str:
+    """SHA-256 of the file that holds what an address names: another one where the code has changed."""
+    found = importlib.util.find_spec(address.partition(":")[0])
+    place = Path(found.origin) if found is not None and found.origin else None
+    return hashlib.sha256(place.read_bytes() if place is not None and place.is_file() else b"").hexdigest()
 
 
 def _module(name: str) -> ModuleType:
-    """The module of that name: an installed one, or else one in the current folder.
+    """The module of that name: an installed one, or else one in the current folder or beside a recipe's file.
 
     Python searches the folder it is started in only when it runs a module or a file from there, so that a program
-    installed as a script would not find the file beside the recipe. The folder stays the last place that is searched:
-    no file in it takes the place of a library, and workers, which search where this process does, find it too.
+    installed as a script would not find the file beside the recipe. These folders are the last that are searched:
+    no file in them takes the place of a library, and workers, which search where this process does, find it too.
     """
-    here = str(Path.cwd())
-    if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    for folder in (Path.cwd(), *_folders):
+        if not sys.flags.safe_path and str(folder) not in sys.path and not ("" in sys.path and folder == Path.cwd()):
+            sys.path.append(str(folder))
     return importlib.import_module(name)
 
 
 def tables(part: str) -> dict[str, type[Spec]]:
-    """The tables of all known parts of a kind that may be used here."""
-    found = {name: _table(address) for name, address in SHIPPED[part].items()}
-    for name, address in _installed().get(part, {}).items():
-        if name not in found and address in _allowed.get():
+    """The tables of all known parts of a kind that may be used here; what cannot be imported is left out, and said."""
+    found = {}
+    for name, address in addresses(part).items():
+        try:
             found[name] = _table(address)
+        except InvalidInput as error:
+            warnings.warn(f"an installed {part} is left out: {error}", stacklevel=2)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, SordinoError
 from sordino.parts import registry
 from sordino.parts.tables import Spec, refusal
 from sordino.parts.toml import shown
@@ -31,12 +31,21 @@ class Slot:
 
     def tables(self) -> dict[str, type[Spec]]:
         """The tables of the known parts that fit, by name."""
-        return {name: spec for name, spec in registry.tables(self.part).items() if self.fits(spec)}
+        return {name: spec for name, spec in registry.tables(self.part).items() if self._fits(spec)}
+
+    def _fits(self, spec: type[Spec]) -> bool:
+        """Whether a table is of this kind, and one that can be used here."""
+        try:
+            return self.fits(spec)
+        except AttributeError:  # it declares nothing of what parts of this kind declare
+            return False
 
     def find(self, name: object) -> type[Spec] | None:
         """The table of a part that fits, by its name or address."""
         spec = registry.find(self.part, name) if isinstance(name, str) else None
-        return spec if spec is not None and self.fits(spec) else None
+        if spec is not None and not self._fits(spec):
+            raise InvalidInput(f"it is no {self.part} that can be used here")
+        return spec
 
     @property
     def key(self) -> str:
@@ -47,7 +56,9 @@ class Slot:
         def read(value: object) -> Spec:
             spec = self._read(value)
             if isinstance(source, type) and not isinstance(spec, source):
-                raise self._refused(spec, f"{getattr(spec, self.key)} is no {self.part}: its table must be a ")
+                raise self._refused(
+                    spec, f"{getattr(spec, self.key)} is no {self.part}: its table must be a {source.__name__}"
+                )
             return spec
 
         return core_schema.no_info_plain_validator_function(read)
@@ -66,7 +77,12 @@ class Slot:
         spec = self._found(value, name)
         if spec is None:
             raise self._unknown(value, name)
-        return spec.model_validate({self.key: name, **value})
+        try:
+            return spec.model_validate({self.key: name, **value})
+        except (ValidationError, SordinoError):
+            raise
+        except Exception as error:  # of somebody's own code
+            raise self._refused(value, f"got {shown(name)}; its table cannot be made ({error})") from error
 
     def _found(self, value: object, name: object) -> type[Spec] | None:
         try:

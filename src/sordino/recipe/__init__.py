@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
-from sordino.parts import toml
+from sordino.parts import registry, toml
 from sordino.parts.registry import EVERYTHING, AddressLog, CodeNotAllowed, own_code
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
 from sordino.parts.tables import TomlTable
@@ -61,6 +61,7 @@ class Recipe(Sections):
         data = _read(text, label)
         if folder is not None:
             data = _anchored(data, folder)
+            registry.search_beside(folder)
         return cls._changed(data, parsed(overrides), label)
 
     @classmethod

@@ -93,7 +93,7 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
             "data.source",
             f"unknown data set {data.source!r}; {nearest(data.source, KNOWN)}known: {', '.join(KNOWN)}; your own is "
             "a path to an .npz or .csv file, a folder of images written with a slash (./scans), or "
-            "'package.module:function'",
+            "'package.module:Class'",
         )
         return
     whom = _WHOM[origin].format(source=data.source)
@@ -144,7 +144,7 @@ def _a_quorum_can_be_met(recipe: Sections) -> Found:
 @_reads("rounds", "data.validation")
 def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
     rounds = recipe.rounds
-    used = [name for name in ("target_accuracy", "patience") if getattr(rounds, name)]
+    used = [name for name in ("target_accuracy", "patience", "stop") if getattr(rounds, name)]
     if used and rounds.stop_on == "validation" and not recipe.data.validation:
         yield (
             f"rounds.{used[0]}",

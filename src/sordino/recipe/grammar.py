@@ -15,10 +15,12 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import KNOWN
+from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
-from sordino.parts.registry import ADDRESS, allowed_model
+from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
+from sordino.parts.registry import allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -62,7 +64,7 @@ def origin_of(source: str) -> Origin | None:
     """Where the examples of a source come from; None for a name that is not known."""
     if source in KNOWN:
         return "known"
-    if ADDRESS.fullmatch(source):
+    if own_address("data source", source):
         return "function"
     if source.lower().endswith(".npz"):
         return "npz"
@@ -74,9 +76,9 @@ def origin_of(source: str) -> Origin | None:
 class Data(TomlTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
-    source: Annotated[str, MinLen(1)] = Field(
+    source: Annotated[str, MinLen(1), AfterValidator(allowed_source)] = Field(
         description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
-        "to a folder of images written with a slash (./scans), or 'package.module:function'"
+        "to a folder of images written with a slash (./scans), or 'package.module:Class', a data source or a function"
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
@@ -101,7 +103,9 @@ class Data(TomlTable):
     std: Positives | None = Field(
         default=None, description="what own data is divided by: as many as mean, public constants as well"
     )
-    arguments: Options | None = Field(default=None, description="keyword arguments of a 'package.module:function'")
+    arguments: Options | None = Field(
+        default=None, description="the keys of a 'package.module:Class', or a function's arguments"
+    )
     validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
     train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")
     test_limit: Natural = Field(default=0, description="use only the first n test examples (0: all)")
@@ -185,6 +189,7 @@ class Rounds(TomlTable):
     count: Annotated[int, Ge(1), Le(100_000)] = Field(default=10, description="number of rounds, at most")
     target_accuracy: Annotated[float, Ge(0), Le(1)] = Field(default=0.0, description="stop once reached (0: never)")
     patience: Natural = Field(default=0, description="stop after so many evaluations without improvement (0: never)")
+    stop: AnyStoppingRule | None = Field(default=None, description="another rule for when to stop")
     stop_on: Literal["validation", "test"] = Field(
         default="validation", description="which examples decide about stopping; a test set that does so must be public"
     )
@@ -194,15 +199,21 @@ class Rounds(TomlTable):
     )
 
     @property
-    def may_stop_early(self) -> bool:
-        """Whether what a model scores may end the run."""
-        return bool(self.patience or self.target_accuracy)
+    def stopping_rules(self) -> list[StoppingSpec]:
+        """The rules by which what a model scores may end the run."""
+        found: list[StoppingSpec] = [TargetAccuracy(accuracy=self.target_accuracy)] if self.target_accuracy else []
+        found += [Patience(evaluations=self.patience)] if self.patience else []
+        return [*found, self.stop] if self.stop is not None else found
 
 
 class Evaluation(TomlTable):
-    """When the model is evaluated."""
+    """When the model is evaluated, and by what."""
 
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
+    metric: AnyMetric | None = Field(
+        default=None,
+        description="what decides when to stop, and is reported beside accuracy and loss; accuracy if left out",
+    )
 
 
 def _one_line(text: str) -> str:

@@ -57,7 +57,7 @@ _PACKAGES = (
 LOCK = ".lock"  #: the file that the process which runs a run holds
 
 
-def environment(device: str | None = None) -> dict[str, object]:
+def environment(device: str | None = None, code: Mapping[str, str] | None = None) -> dict[str, object]:
     """Where and how this process runs: versions, machine, command line and the time it is."""
     versions = {name: _version(name) for name in _PACKAGES}
     return {
@@ -67,6 +67,7 @@ def environment(device: str | None = None) -> dict[str, object]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "device": device,
+        "code": dict(code or {}),
         "versions": {name: version for name, version in versions.items() if version is not None},
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -122,12 +123,17 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def create(cls, path: Path | str, recipe: str, *, device: str | None = None) -> RunFolder:
-        """Start a run in a new or empty folder, with the recipe's text and this process's environment."""
+    def create(
+        cls, path: Path | str, recipe: str, *, device: str | None = None, code: Mapping[str, str] | None = None
+    ) -> RunFolder:
+        """Start a run in a new or empty folder, with the recipe's text and this process's environment.
+
+        `code` is the digest of each part of somebody's own that the recipe names.
+        """
         folder = cls(Path(path))
         make_folder(folder.path)
         folder.check_free()
-        write_whole(folder.path / "environment.json", to_page(environment(device)).encode())
+        write_whole(folder.path / "environment.json", to_page(environment(device, code)).encode())
         # The recipe comes last: a folder with a recipe is a run, and everything else can be counted on.
         write_whole(folder.path / "recipe.toml", recipe.encode())
         return folder
@@ -266,7 +272,10 @@ class RunFolder:
     @property
     def recipe(self) -> str:
         """The recipe's text as it was given."""
-        return (self.path / "recipe.toml").read_text(encoding="utf-8")
+        try:
+            return (self.path / "recipe.toml").read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{self.path / 'recipe.toml'} is no text ({error}): restore it from a backup") from None
 
     @property
     def environment(self) -> dict[str, object]:

@@ -13,13 +13,14 @@ from torch import nn
 from sordino import channels
 from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput
-from sordino.learning import partition
+from sordino.fleets.simulated import Population, Work
+from sordino.learning import models, partition
 from sordino.learning.evaluation import Exam
-from sordino.learning.examples import Dataset, Examples
-from sordino.learning.models import ParameterLayout
+from sordino.learning.examples import Dataset
+from sordino.learning.models import Loss, ParameterLayout
 from sordino.learning.partition import Partition
-from sordino.methods.blueprint import Built, blueprint_of
-from sordino.methods.interface import Method
+from sordino.methods.blueprint import blueprint_of
+from sordino.methods.interface import Bench, Method
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -39,25 +40,20 @@ class Federation:
     exams: Mapping[str, Exam]  #: "test", and "validation" where some examples are set aside
     model: nn.Module
     layout: ParameterLayout
-    built: Built
+    method: Method
     budgets: Sequence[Budget] | None
     record_shape: tuple[int, ...]  #: of a record as the model sees it
     releases: ReleasesOf  #: what a report on a plan tells of its client, behind the recipe's channel
 
     @property
-    def method(self) -> Method:
-        """The recipe's method."""
-        return self.built.method
-
-    @property
     def upload(self) -> Upload:
         """How values leave a client in the first round."""
-        return self.built.upload
+        return self.method.first_upload
 
     @property
     def effort(self) -> float:
         """About how much computing the whole run is, in records times parameters."""
-        return self.built.records * self.recipe.rounds.count * self.layout.size
+        return self.method.records_per_round * self.recipe.rounds.count * self.layout.size
 
     @property
     def clients(self) -> int:
@@ -65,14 +61,33 @@ class Federation:
         return len(self.parts)
 
     @property
+    def classes(self) -> list[int]:
+        """The class of each client: clients of one class make the same releases."""
+        return [self.method.class_of(client) for client in range(self.clients)]
+
+    @property
     def label_counts(self) -> NDArray[np.int64]:
         """How many examples of each class each client holds."""
         return partition.label_counts(self.dataset.train.y, self.parts, len(self.dataset.classes))
 
-    def holding(self, train: Examples, exams: Mapping[str, Exam]) -> Federation:
-        """The same over other copies of the same examples, so that those it was wired with can be let go."""
-        dataset = replace(self.dataset, train=train, test=exams["test"].examples)
-        return replace(self, dataset=dataset, exams=exams)
+    @property
+    def population(self) -> Population:
+        """The clients and their records."""
+        return Population(self.dataset.train, self.parts, self.dataset.normalisation)
+
+    @property
+    def graded(self) -> tuple[nn.Module, Loss]:
+        """The model that is scored, and its loss."""
+        return self.method.graded or self.model, models.loss_for(self.recipe.model.name)
+
+    def work(self, bench: Bench) -> Work:
+        """What simulated clients compute, and on which records."""
+        return Work(self.method, *self.graded, self.population, self.exams, self.recipe.seed, bench)
+
+    def holding(self, work: Work) -> Federation:
+        """The same over the examples of `work`, so that those it was wired with can be let go."""
+        dataset = replace(self.dataset, train=work.population.examples, test=work.exams["test"].examples)
+        return replace(self, dataset=dataset, exams=work.exams)
 
     def ledger(self) -> MemoryLedger | None:
         """The clients' accounts, opened; None where the recipe sets no budget."""
@@ -94,17 +109,20 @@ class Federation:
 def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
-    parts, exams = _set_aside(recipe, dataset, recipe.split.parts(dataset, recipe.seed))
+    dealt = partition.check_dealt(
+        recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
+    )
+    parts, exams = _set_aside(recipe, dataset, dealt)
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
     blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes)
-    built = recipe.method.build(blueprint)
+    method = recipe.method.build(blueprint)
     return Federation(
-        recipe, dataset, parts, exams, blueprint.model, blueprint.layout, built, recipe.budgets(), seen,
-        channels.releases(recipe, built.method),
+        recipe, dataset, parts, exams, blueprint.model, blueprint.layout, method, recipe.budgets(), seen,
+        channels.releases(recipe, method),
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
+from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
@@ -42,12 +42,12 @@ class Outcome:
         """On the test set, after the last round."""
         return self.result.accuracy
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
         return figures(self.result, self.statement, self.folder)
 
 
-def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
+def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, object]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
@@ -76,7 +76,8 @@ def load_model(run: str | Path) -> nn.Module:
     """The trained model in a finished run's folder, for evaluation.
 
     It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. The data set must
-    be where the recipe looks for it: its shape and classes say how large the model is.
+    be where the recipe looks for it: its shape and classes say how large the model is. A model or a data source of
+    somebody's own is imported: open only folders of people whose code you would run.
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
@@ -94,24 +95,7 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=_caveats(federation.recipe, rounds), simulated=simulated)
-
-
-def _caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of a number of rounds that was not fixed in advance."""
-    rounds = recipe.rounds
-    if not rounds.may_stop_early:
-        return ()
-    fixed = f"The figures are those of {finished} {'round' if finished == 1 else 'rounds'} fixed in advance"
-    if rounds.stop_on == "validation":
-        return (
-            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
-            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
-        )
-    if finished >= rounds.count:
-        return ()
-    every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
-    return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
+    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated)
 
 
 def client_budgets(

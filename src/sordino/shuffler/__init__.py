@@ -10,7 +10,8 @@
 Whoever reads docs/shuffler.md knows what it hides, and from whom.
 """
 
-from sordino.shuffler.envelopes import OpenedBatch, open_batch, seal, spread
+from sordino.shuffler.envelopes import OpenedBatch, seal, spread
+from sordino.shuffler.parallel import open_batch
 from sordino.shuffler.terms import Terms
 
 __all__ = ["OpenedBatch", "Terms", "open_batch", "seal", "spread"]

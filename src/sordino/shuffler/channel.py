@@ -15,19 +15,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sordino import channels
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, ReportSum, Tally
+from sordino.methods.upload import Lost, ReportSum
 from sordino.shuffler import keys
-from sordino.shuffler.parallel import open_in_parallel
+from sordino.shuffler.parallel import open_batch
 from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.channels.shuffle import ShufflerChannel
+    from sordino.methods.interface import Method
 
 POLL = 0.1  #: seconds between two looks for a batch
 GRACE = 30.0  #: seconds that a shuffler may be silent, or late with a batch that is due
@@ -55,23 +58,10 @@ class Access:
         return cls(Remote(url, said, trusted=trusted), keys.private_key(key))
 
 
-def channel_of(recipe: Any, method: Any, access: Access | None = None) -> Any:
-    """The channel that a recipe names between organisations; `access` is needed where that is a shuffler."""
-    given = recipe.method.channel
-    if given.kind != "shuffler":
-        return channels.build(recipe, method)
-    if access is None:
-        raise InvalidInput(
-            "reports of this recipe travel through a shuffler: give the server's token and key for it "
-            "(sordino.shuffler.channel.Access.read)"
-        )
-    return ServiceChannel(method, given, access)
-
-
 class ServiceChannel(Channel):
     """One step, `post`; then for each class the sum of what the shuffler let go, or why there is none."""
 
-    def __init__(self, method: Any, given: Any, access: Access, *, workers: int | None = None) -> None:
+    def __init__(self, method: Method, given: ShufflerChannel, access: Access, *, workers: int | None = None) -> None:
         """`given` is the recipe's `method.channel`; `workers` are processes to open envelopes (default: all cores)."""
         if given.key != access.key.public_key().public_bytes_raw().hex():
             raise InvalidInput(
@@ -84,12 +74,13 @@ class ServiceChannel(Channel):
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         asked = Plan.decode(plan)
-        tally: Tally = self._method.tally(asked)
+        tally = self._method.tally(asked)
         members = tally.classes(clients)
         counts = [len(members.get(group, ())) for group in range(len(tally.upload.strengths))]
         terms = Terms.of(asked, tally.upload.values, counts, self._given.seconds, self._given.group)
         self.refused = {}
-        self._let_go_before(terms)
+        for earlier in range(max(1, terms.round - EARLIER), terms.round):  # counted for good: their state is on disk
+            self.let_go(earlier, terms.classes)
         try:
             self._patiently(lambda: self._access.remote.open_round(terms))
         except (Rejected, ShufflerUnreachable) as error:
@@ -111,7 +102,7 @@ class ServiceChannel(Channel):
             return Lost(group, str(error))
         if batch is None:
             return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
-        found = open_in_parallel(batch, terms, self._access.key, self._workers)
+        found = open_batch(batch, terms, self._access.key, self._workers)
         self.refused = {**self.refused, group: found.refused}
         if not found.clients:
             return Lost(group, f"not one whole report of class {group} could be opened: {dict(found.refused)}")
@@ -138,11 +129,6 @@ class ServiceChannel(Channel):
                     raise
                 time.sleep(5 * POLL)
 
-    def _let_go_before(self, terms: Terms) -> None:
-        """Earlier rounds are counted and their state is kept: the shuffler need not hold their batches any more."""
-        for round in range(max(1, terms.round - EARLIER), terms.round):
-            self.let_go(round, terms.classes)
-
     def let_go(self, round: int, classes: int) -> None:
         """Tell the shuffler that a round's batches are counted for good; for the last round nobody else does."""
         for group in range(classes):
@@ -150,4 +136,4 @@ class ServiceChannel(Channel):
                 self._access.remote.taken(round, group)
 
 
-__all__ = ["Access", "ServiceChannel", "channel_of"]
+__all__ = ["Access", "ServiceChannel"]

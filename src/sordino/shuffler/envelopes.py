@@ -257,12 +257,6 @@ def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
     return OpenedBatch(group, _rows(contents[:good], terms), dict(refused))
 
 
-def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> OpenedBatch:
-    """Open a batch here and now; `sordino.shuffler.parallel` does it with several processes."""
-    (whole,) = divided(batch, terms, 1)
-    return together(whole.group, [whole.open(terms, server)], terms)
-
-
 def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int, Buffer]:
     """Class, clients and envelopes of a batch."""
     _, (group, size, positions, clients, digest), _, envelopes = _BATCH.unpack(memoryview(batch))
@@ -301,7 +295,4 @@ def _rows(contents: Bytes, terms: Terms) -> BitOutput:
     return BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values)
 
 
-__all__ = [
-    "BODY_BYTES", "NONCE_BYTES", "Body", "OpenedBatch", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
-    "mixed", "open_batch", "seal", "spread", "together",
-]  # fmt: skip
+__all__ = ["Body", "OpenedBatch", "seal", "spread"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, sync_folder, write_whole
+from sordino.storage.files import make_folder, write_whole
 
+Key = TypeVar("Key", X25519PrivateKey, X25519PublicKey)
 PRIVATE, PUBLIC = "server.key", "server.pub"
 
 
@@ -27,48 +30,29 @@ def make(folder: Path) -> X25519PublicKey:
     private = X25519PrivateKey.generate()
     plain = serialization.NoEncryption()
     text = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    write_secret(folder / PRIVATE, text)
+    write_whole(folder / PRIVATE, text, 0o600)
     public = private.public_key()
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     write_whole(folder / PUBLIC, pem)
     return public
 
 
-def write_secret(path: Path, data: bytes) -> None:
-    """A new file that its owner alone may read."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} could not be made ({error.strerror}): give a folder that can be written to"
-        ) from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
-
-
 def private_key(path: Path) -> X25519PrivateKey:
     """The server's private key from its file."""
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, X25519PrivateKey):
-        raise InvalidInput(f"{path} is not a private key of a server: `sordino shuffler keys FOLDER` makes one")
-    return key
+    return _read(path, X25519PrivateKey, lambda pem: serialization.load_pem_private_key(pem, None))  # type: ignore[type-abstract]
 
 
 def public_key(path: Path) -> X25519PublicKey:
     """The server's public key from its file."""
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, X25519PublicKey):
-        raise InvalidInput(f"{path} is not a public key of a server: `sordino shuffler keys FOLDER` makes one")
-    return key
+    return _read(path, X25519PublicKey, serialization.load_pem_public_key)  # type: ignore[type-abstract]
+
+
+def _read(path: Path, kind: type[Key], load: Callable[[bytes], object]) -> Key:
+    with suppress(OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        if isinstance(key := load(path.read_bytes()), kind):
+            return key
+    half = "private" if kind is X25519PrivateKey else "public"
+    raise InvalidInput(f"{path} is not a {half} key of a server: `sordino shuffler keys FOLDER` makes one")
 
 
 def fingerprint(key: X25519PublicKey) -> str:
@@ -77,4 +61,4 @@ def fingerprint(key: X25519PublicKey) -> str:
     return " ".join(digits[k : k + 8] for k in range(0, 64, 8))
 
 
-__all__ = ["PRIVATE", "PUBLIC", "fingerprint", "make", "private_key", "public_key", "write_secret"]
+__all__ = ["PRIVATE", "PUBLIC", "fingerprint", "make", "private_key", "public_key"]

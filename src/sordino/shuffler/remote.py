@@ -6,15 +6,16 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from pydantic import BeforeValidator
+from pydantic.dataclasses import dataclass
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.shuffler.terms import Terms
+from sordino.shuffler.terms import STRICT, Terms, read_json
 from sordino.wire.messages import Plan
 from sordino.wire.tls_address import is_loopback, trusting
 
@@ -31,12 +32,21 @@ class Rejected(SordinoError):
         self.status = status
 
 
-@dataclass(frozen=True)
+def _public_key(given: object) -> object:
+    return X25519PublicKey.from_public_bytes(bytes.fromhex(given)) if isinstance(given, str) else given
+
+
+@dataclass(frozen=True, config=STRICT)
+class _Accepted:
+    accepted: int
+
+
+@dataclass(frozen=True, config=STRICT)
 class Announcement:
     """What the shuffler tells everybody about a round."""
 
     terms: Terms
-    key: X25519PublicKey
+    key: Annotated[X25519PublicKey, BeforeValidator(_public_key)]  #: hexadecimal in JSON
     at_least: int
     latency: float  #: T
 
@@ -54,12 +64,7 @@ class Announcement:
     @classmethod
     def from_json(cls, text: bytes) -> Announcement:
         """What the shuffler said; anything else is refused."""
-        try:
-            given = json.loads(text)
-            key = X25519PublicKey.from_public_bytes(bytes.fromhex(given["key"]))
-            return cls(Terms.from_object(given["terms"]), key, int(given["at_least"]), float(given["latency"]))
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            raise InvalidInput(f"this is not how a shuffler announces a round ({error})") from None
+        return read_json(cls, text, "how a shuffler announces a round")
 
 
 class Remote:
@@ -101,11 +106,8 @@ class Remote:
 
     def send(self, round: int, body: bytes) -> int:
         """Send envelopes; how many of them the shuffler did not hold before."""
-        said = self._ask("POST", f"rounds/{round}/envelopes", body)
-        try:
-            return int(json.loads(said)["accepted"])
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            raise InvalidInput(f"{self._url} does not say how many envelopes it took: it is no shuffler") from None
+        told = self._ask("POST", f"rounds/{round}/envelopes", body)
+        return read_json(_Accepted, told, f"how a shuffler says what it took ({self._url})").accepted
 
     def propose(self, seconds: float) -> None:
         """Propose T."""
@@ -137,8 +139,7 @@ class Remote:
 
 def _why(error: urllib.error.HTTPError) -> str:
     try:
-        said: Any = json.loads(error.read(10_000))
-        return str(said["detail"])
+        return str(json.loads(error.read(10_000))["detail"])
     except (ValueError, TypeError, KeyError, OSError, HTTPException, RecursionError):
         return f"status {error.code}"
 

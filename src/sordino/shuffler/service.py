@@ -14,33 +14,35 @@ Nothing of a connection is logged or kept. A request is read only after its toke
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.requests import ClientDisconnect
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
-from sordino.shuffler.store import Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, StoreLimits, Unavailable
-from sordino.shuffler.terms import Terms
+from sordino.shuffler.store import Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, Unavailable
+from sordino.shuffler.terms import STRICT, Terms, read_json
 from sordino.storage.files import exclusive_lock, make_folder
 from sordino.wire.tls_address import TlsAddress
 
 MOST_TERMS_BYTES = 2**14
 MOST_BODY_BYTES = 2**22
+PATIENCE = 60.0  #: seconds that the body of a request may take
+TICK = 0.2  #: seconds between two looks for batches that are due
 
 Round = Annotated[int, InPath(ge=1, le=2**32 - 1)]
 Class = Annotated[int, InPath(ge=0, le=255)]
@@ -50,125 +52,96 @@ _STATUS: dict[type[Exception], int] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RequestRate:
-    """How fast one client may speak, and how long it may take to say something."""
-
-    requests: float = 20.0  #: a second, in the long run
-    burst: float = 200.0  #: at once
-    patience: float = 60.0  #: seconds that the body of a request may take
-
-
 @dataclass
 class RateLimiter:
-    """Requests that each client may still make; only registered clients have an entry."""
+    """Requests that each client may still make: `burst` at once, `requests` a second in the long run."""
 
-    rate: RequestRate
+    requests: float = 20.0
+    burst: float = 200.0
     clock: Callable[[], float] = time.monotonic
     _left: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def spend(self, client: int) -> bool:
         """Whether a client may make one more request now."""
         now = self.clock()
-        left, since = self._left.get(client, (self.rate.burst, now))
-        left = min(self.rate.burst, left + (now - since) * self.rate.requests)
+        left, since = self._left.get(client, (self.burst, now))
+        left = min(self.burst, left + (now - since) * self.requests)
         self._left[client] = (max(0.0, left - 1), now)
         return left >= 1
+
+
+@pydantic_dataclass(frozen=True, config=STRICT)
+class _Proposal:
+    seconds: float
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def build_app(
-    store: EnvelopeStore,
-    server_key: X25519PublicKey,
-    rate: RequestRate = RequestRate(),  # noqa: B008
-    tick: float = 0.2,
-) -> FastAPI:
-    """The service on a store; `tick` is how often, in seconds, it looks for batches that are due."""
+def build_app(store: EnvelopeStore, server_key: X25519PublicKey) -> FastAPI:
+    """The service on a store."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        settling = asyncio.create_task(_settle_for_ever(store, tick))
+        settling = asyncio.create_task(_settle_for_ever(store))
         yield
         settling.cancel()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    doors = _Doors(store, RateLimiter(rate), rate.patience)
     for kind in (SordinoError, ClientDisconnect):
         app.add_exception_handler(kind, _refusal)
-    key = server_key.public_bytes_raw().hex()
+    doors, key = _Doors(store, RateLimiter()), server_key.public_bytes_raw().hex()
+    of_server, of_client = [Depends(doors.server)], Depends(doors.client)
+    terms_body, envelopes_body = Depends(_body(MOST_TERMS_BYTES)), Depends(_body(MOST_BODY_BYTES))
 
-    @app.get("/v1/rounds/{round}")
-    async def announced(round: Round, request: Request) -> dict[str, Any]:
-        await doors.anybody(request)
-        return await run_in_threadpool(_announcement, store, round, key)
+    @app.get("/v1/rounds/{round}", dependencies=[Depends(doors.anybody)])
+    def announced(round: Round) -> dict[str, object]:
+        held = store.round(round)
+        return {"terms": asdict(held.terms), "key": key, "at_least": held.at_least, "latency": held.latency}
 
-    @app.put("/v1/rounds/{round}")
-    async def open_round(round: Round, request: Request) -> dict[str, Any]:
-        await doors.server(request)
-        terms = Terms.from_json(await doors.read(request, MOST_TERMS_BYTES))
+    @app.put("/v1/rounds/{round}", dependencies=of_server)
+    def open_round(round: Round, body: bytes = terms_body) -> dict[str, object]:
+        terms = Terms.from_json(body)
         if terms.round != round:
             raise InvalidInput(f"the terms are of round {terms.round}, and the address is of round {round}")
-        await run_in_threadpool(store.announce, terms)
+        store.announce(terms)
         return {"round": round}
 
     @app.post("/v1/rounds/{round}/envelopes")
-    async def take_in(round: Round, request: Request) -> dict[str, Any]:
-        client = await doors.client(request)
-        body = Body.decode(await doors.read(request, MOST_BODY_BYTES))
-        return {"accepted": await run_in_threadpool(store.accept, round, client, body)}
+    def take_in(round: Round, client: int = of_client, body: bytes = envelopes_body) -> dict[str, object]:
+        return {"accepted": store.accept(round, client, Body.decode(body))}
 
-    @app.get("/v1/rounds/{round}/batches/{group}")
-    async def hand_out(round: Round, group: Class, request: Request) -> Response:
-        await doors.server(request)
-        length, pieces = await run_in_threadpool(store.batch, round, group)
+    @app.get("/v1/rounds/{round}/batches/{group}", dependencies=of_server)
+    def hand_out(round: Round, group: Class) -> Response:
+        length, pieces = store.batch(round, group)
         headers = {"content-length": str(length)}
         return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
-    @app.delete("/v1/rounds/{round}/batches/{group}")
-    async def taken(round: Round, group: Class, request: Request) -> dict[str, Any]:
-        await doors.server(request)
-        await run_in_threadpool(store.taken, round, group)
+    @app.delete("/v1/rounds/{round}/batches/{group}", dependencies=of_server)
+    def taken(round: Round, group: Class) -> dict[str, object]:
+        store.taken(round, group)
         return {"taken": True}
 
-    @app.post("/v1/rounds/{round}/batches/{group}/withdraw")
-    async def withdraw(round: Round, group: Class, request: Request) -> dict[str, Any]:
-        await doors.server(request)
-        await run_in_threadpool(store.withdraw, round, group)
+    @app.post("/v1/rounds/{round}/batches/{group}/withdraw", dependencies=of_server)
+    def withdraw(round: Round, group: Class) -> dict[str, object]:
+        store.withdraw(round, group)
         return {"withdrawn": True}
 
     @app.put("/v1/latency")
-    async def propose(request: Request) -> dict[str, Any]:
-        client = await doors.client(request)
-        await run_in_threadpool(store.propose, client, _seconds(await doors.read(request, MOST_TERMS_BYTES)))
+    def propose(client: int = of_client, body: bytes = terms_body) -> dict[str, object]:
+        store.propose(client, read_json(_Proposal, body, "a proposal for T in JSON").seconds)
         return {"proposed": True}
 
     return app
 
 
-def _announcement(store: EnvelopeStore, round: int, key: str) -> dict[str, Any]:
-    terms = json.loads(store.terms(round).to_json())
-    return {"terms": terms, "key": key, "at_least": store.at_least(round), "latency": store.agreed_latency(round)}
-
-
-def _seconds(body: bytes) -> Any:
-    try:
-        given = json.loads(body)
-    except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict) or set(given) != {"seconds"}:
-        raise InvalidInput('a proposal for T is {"seconds": a number} in JSON')
-    return given["seconds"]
-
-
-async def _settle_for_ever(store: EnvelopeStore, tick: float) -> None:
+async def _settle_for_ever(store: EnvelopeStore) -> None:
     while True:
         try:
             await run_in_threadpool(store.settle)
         except Unavailable as error:  # say so, and try again: nothing was lost
             print(f"batches could not be closed: {error.__cause__}", file=sys.stderr)
-        await asyncio.sleep(tick)
+        await asyncio.sleep(TICK)
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
@@ -180,11 +153,10 @@ async def _refusal(_: Request, error: Exception) -> Response:
 
 @dataclass(frozen=True)
 class _Doors:
-    """Who may come in, and how much they may bring."""
+    """Who may come in: checked before the body of a request is read."""
 
     store: EnvelopeStore
     limiter: RateLimiter
-    patience: float
 
     async def server(self, request: Request) -> None:
         if not await run_in_threadpool(self.store.is_server, _token(request)):
@@ -202,18 +174,23 @@ class _Doors:
         if not await run_in_threadpool(self.store.is_server, _token(request)):
             await self.client(request)
 
-    async def read(self, request: Request, most: int) -> bytes:
-        """The body, as far as it keeps within the limit and comes in time."""
+
+def _body(most: int) -> Callable[[Request], Awaitable[bytes]]:
+    """Reads the body of a request, as far as it keeps within `most` bytes and comes in time."""
+
+    async def read(request: Request) -> bytes:
         body = bytearray()
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(PATIENCE):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > most:
                         raise HTTPException(413, f"a body of at most {most:,} bytes is read here")
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {self.patience:g} seconds") from None
+            raise HTTPException(408, f"the body did not come within {PATIENCE:g} seconds") from None
         return bytes(body)
+
+    return read
 
 
 def _token(request: Request) -> str:
@@ -225,12 +202,7 @@ def _token(request: Request) -> str:
 
 
 def serve(
-    folder: Path,
-    server_key: X25519PublicKey,
-    at_least: int,
-    address: TlsAddress,
-    limits: StoreLimits = StoreLimits(),  # noqa: B008 (a frozen value)
-    said: Callable[[str], None] = print,
+    folder: Path, server_key: X25519PublicKey, at_least: int, address: TlsAddress, say: Callable[[str], None] = print
 ) -> None:
     """Run the service until it is stopped, over TLS unless this machine alone is served.
 
@@ -242,7 +214,7 @@ def serve(
             "which envelopes are whose"
         )
     make_folder(folder)
-    with exclusive_lock(folder / "lock", f"the shuffler in {folder}"), EnvelopeStore(folder, at_least, limits) as store:
+    with exclusive_lock(folder / "lock", f"the shuffler in {folder}"), EnvelopeStore(folder, at_least) as store:
         config = uvicorn.Config(
             build_app(store, server_key),
             log_level="warning",
@@ -259,7 +231,7 @@ def serve(
             ssl_keyfile=address.key,
         )
         with _listening(address) as listener:
-            said(f"The shuffler listens on {address.scheme}://{address.host}:{listener.getsockname()[1]}")
+            say(f"The shuffler listens on {address.scheme}://{address.host}:{listener.getsockname()[1]}")
             uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -271,4 +243,4 @@ def _listening(address: TlsAddress) -> socket.socket:
         raise InvalidInput(f"cannot listen on {address.host}:{address.port} ({error.strerror})") from None
 
 
-__all__ = ["RateLimiter", "RequestRate", "build_app", "serve"]
+__all__ = ["RateLimiter", "build_app", "serve"]

@@ -12,18 +12,18 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mixed
-from sordino.shuffler.keys import write_secret
 from sordino.shuffler.terms import LONGEST_NAME, MOST_CLIENTS, Terms
-from sordino.storage.files import make_folder
+from sordino.storage.files import make_folder, write_whole
 from sordino.storage.sqlite import Database
 
 FILE = "shuffler.sqlite"
@@ -32,6 +32,8 @@ LONGEST_LATENCY = 86_400.0
 PIECE_BYTES = 2**25  #: of a batch, mixed at a time
 MOST_POSITIONS = 4096  #: of a batch, mixed at a time
 FORMAT = 2
+
+_CUT_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"  #: what the log still holds of who sent what goes too
 
 _SCHEMA = """
 CREATE TABLE clients (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE);
@@ -74,11 +76,14 @@ class Contradiction(SordinoError):
 
 
 @dataclass(frozen=True)
-class StoreLimits:
-    """What the shuffler takes in, at most."""
+class HeldRound:
+    """A round as it was announced; everybody is told the same."""
 
-    waiting: int = 4  #: rounds that are open or whose batches were not taken yet
-    held_bytes: int = 16 * 2**30  #: envelopes of one round, if every registered client sends all of them
+    terms: Terms
+    closes: float  #: when, by the shuffler's clock
+    at_least: int  #: clients of a batch, at least: as announced, or more
+    piece: int  #: positions that are mixed at a time
+    latency: float  #: T: the proposals' median when the round was opened
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------
@@ -96,22 +101,19 @@ def _hashed(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-class EnvelopeStore:
+class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
     """The shuffler's folder. `at_least` clients must have sent whole reports of a class, or nothing of it leaves."""
 
-    def __init__(
-        self,
-        folder: Path,
-        at_least: int = 2,
-        limits: StoreLimits = StoreLimits(),  # noqa: B008 (a frozen value)
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    MOST_ROUNDS = 4  #: that are open, or with batches that were not taken yet
+    MOST_BYTES = 16 * 2**30  #: envelopes of one round, if every registered client sends all of them
+
+    def __init__(self, folder: Path, at_least: int = 2, *, clock: Callable[[], float] = time.time) -> None:
         if type(at_least) is not int or not 2 <= at_least <= MOST_CLIENTS:
             raise InvalidInput(
                 f"at least 2 and at most {MOST_CLIENTS:,} clients must be mixed, got {at_least!r}: one alone is hidden "
                 "by nobody"
             )
-        self._at_least, self._limits, self._clock = at_least, limits, clock
+        self._at_least, self._clock = at_least, clock
         make_folder(folder)
         try:
             self._db = Database(folder / FILE, _refusal)
@@ -126,17 +128,13 @@ class EnvelopeStore:
         self._db.prepare("shuffler's file", _SCHEMA.split(";")[:-1], (0, FORMAT))
         if self._db.one("SELECT 1 FROM server") is None:
             token = secrets.token_urlsafe(32)
-            (folder / SERVER_TOKEN).unlink(missing_ok=True)  # of a start that was cut off before anybody could use it
-            write_secret(folder / SERVER_TOKEN, token.encode() + b"\n")
+            write_whole(folder / SERVER_TOKEN, token.encode() + b"\n", 0o600)
             with self._db.transaction():
                 self._db.execute("INSERT INTO server VALUES (1, ?)", (_hashed(token),))
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
-
-    def __enter__(self) -> EnvelopeStore:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -174,7 +172,7 @@ class EnvelopeStore:
 
     def propose(self, client: int, seconds: float) -> None:
         """A client's proposal for T; its last one counts."""
-        if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_LATENCY:
+        if not 0 <= seconds <= LONGEST_LATENCY:
             raise InvalidInput(f"T is proposed in seconds, from 0 to {LONGEST_LATENCY:g}, got {seconds!r}")
         with self._db.transaction():
             self._db.execute("INSERT OR REPLACE INTO latencies VALUES (?, ?)", (client, float(seconds)))
@@ -183,13 +181,6 @@ class EnvelopeStore:
         """T: the median of the proposals, so that no single client decides it; 0 where nobody proposed anything."""
         found = [seconds for (seconds,) in self._db.all("SELECT seconds FROM latencies")]
         return float(median(found)) if found else 0.0
-
-    def agreed_latency(self, round: int) -> float:
-        """T of a round: what had been proposed when it was opened. Everybody is told the same."""
-        row = self._db.one("SELECT latency FROM rounds WHERE round = ?", (round,))
-        if row is None:
-            raise NoSuchRound(f"there is no round {round}")
-        return float(row[0])
 
     # --- rounds
 
@@ -218,65 +209,61 @@ class EnvelopeStore:
             if (name := Terms.from_json(last[1]).federation) != terms.federation:
                 raise Contradiction(f"this shuffler serves the federation {name!r}: start another for another one")
         waiting = self._db.one("SELECT count(DISTINCT round) FROM batches WHERE state IN ('open', 'ready')")[0]
-        if waiting >= self._limits.waiting:
+        if waiting >= self.MOST_ROUNDS:
             raise Contradiction(f"{waiting} rounds are open or were not taken yet: take their batches first")
         needed = self.registered() * terms.positions * envelope_bytes(terms)
-        if needed > self._limits.held_bytes:
+        if needed > self.MOST_BYTES:
             raise Contradiction(
                 f"{self.registered()} clients would send {needed:,} bytes in this round, and there is room for "
-                f"{self._limits.held_bytes:,}"
+                f"{self.MOST_BYTES:,}"
             )
 
-    def terms(self, round: int) -> Terms:
-        """What was agreed for a round."""
-        row = self._db.one("SELECT terms FROM rounds WHERE round = ?", (round,))
+    def round(self, number: int) -> HeldRound:
+        """A round that was announced."""
+        row = self._db.one("SELECT terms, closes, at_least, piece, latency FROM rounds WHERE round = ?", (number,))
         if row is None:
-            raise NoSuchRound(f"there is no round {round}")
-        return Terms.from_json(row[0])
+            raise NoSuchRound(f"there is no round {number}")
+        terms, closes, at_least, piece, latency = row
+        return HeldRound(Terms.from_json(terms), closes, max(self._at_least, at_least), piece, latency)
 
-    def at_least(self, round: int) -> int:
-        """How many clients a batch of this round has, at least: what was announced, or more."""
-        row = self._db.one("SELECT at_least FROM rounds WHERE round = ?", (round,))
-        return self._at_least if row is None else max(self._at_least, row[0])
+    def _state(self, round: int, group: int) -> tuple[str, int]:
+        """State and clients of a batch: open, ready, short (dropped) or taken."""
+        row = self._db.one("SELECT state, clients FROM batches WHERE round = ? AND class = ?", (round, group))
+        if row is None:
+            raise NoSuchRound(f"there is no class {group} in a round {round}")
+        return row[0], row[1]
 
     # --- envelopes in
 
     def accept(self, round: int, client: int, body: Body) -> int:
         """Hold what is new of these envelopes, durably; how many that were. The first one for a position counts."""
-        terms = self.terms(round)
-        body.check(terms)
+        held = self.round(round)
+        body.check(held.terms)
         with self._db.transaction():
-            self._check_open(round, body.group)
-            have, known = self._have(round, client, body.group, terms)
+            if self._state(round, body.group)[0] != "open" or self._clock() >= held.closes:
+                raise Over(f"round {round} is over: what comes late is not forwarded")
+            have, known = self._have(round, client, body.group, held.terms.positions)
             new = ~have[body.positions]
             have[body.positions[new]] = True
             if new.any():
-                self._hold(round, client, body, new)
-            missing = int(terms.positions - have.sum())
+                self._hold(round, client, body, new, held.piece)
+            missing = int(held.terms.positions - have.sum())
             row = (round, client, body.group, np.packbits(have).tobytes(), missing)
             if new.any() or not known:
                 self._db.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", row)
         return int(new.sum())
 
-    def _check_open(self, round: int, group: int) -> None:
-        row = self._db.one(
-            "SELECT state, closes FROM batches JOIN rounds USING (round) WHERE round = ? AND class = ?", (round, group)
-        )
-        if row[0] != "open" or self._clock() >= row[1]:
-            raise Over(f"round {round} is over: what comes late is not forwarded")
-
-    def _have(self, round: int, client: int, group: int, terms: Terms) -> tuple[Any, bool]:
+    def _have(self, round: int, client: int, group: int, positions: int) -> tuple[NDArray[np.bool_], bool]:
         """Which positions a client has filled, and whether it was heard in this round before."""
         row = self._db.one("SELECT class, have FROM progress WHERE round = ? AND client = ?", (round, client))
         if row is None:
-            return np.zeros(terms.positions, np.bool_), False
+            return np.zeros(positions, np.bool_), False
         if row[0] != group:
             raise Contradiction(f"this client sent envelopes of class {row[0]} in round {round}: a client is in one")
-        bits = np.unpackbits(np.frombuffer(row[1], np.uint8), count=terms.positions)
+        bits = np.unpackbits(np.frombuffer(row[1], np.uint8), count=positions)
         return bits.astype(np.bool_), True
 
-    def _hold(self, round: int, client: int, body: Body, new: Any) -> None:
-        (size,) = self._db.one("SELECT piece FROM rounds WHERE round = ?", (round,))
+    def _hold(self, round: int, client: int, body: Body, new: NDArray[np.bool_], size: int) -> None:
         positions, envelopes = body.positions[new], body.envelopes[new]
         piece_of = positions // size
         for piece in np.unique(piece_of):
@@ -299,12 +286,8 @@ class EnvelopeStore:
         ]
         settled = [(round, group) for round, group in due if self._settle(round, group)]
         if settled:
-            self._cut_log()
+            self._db.all(_CUT_LOG)
         return settled
-
-    def _cut_log(self) -> None:
-        """What the log still holds of who sent what goes too."""
-        self._db.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _complete(self, round: int, group: int) -> int:
         query = "SELECT count(*) FROM progress WHERE round = ? AND class = ? AND missing = 0"
@@ -312,16 +295,16 @@ class EnvelopeStore:
 
     def _settle(self, round: int, group: int) -> bool:
         """Mix and forget, or only forget; False where the batch is short but may still fill up."""
-        terms = self.terms(round)
+        held = self.round(round)
         with self._db.transaction():
             clients = self._complete(round, group)
-            state = "ready" if clients >= self.at_least(round) else "short"
-            (closes,) = self._db.one("SELECT closes FROM rounds WHERE round = ?", (round,))
-            if state == "short" and self._clock() < closes:
+            if clients >= held.at_least:
+                self._mix(held, group)
+                self._forget(round, group, "ready", clients)
+            elif self._clock() < held.closes:
                 return False
-            if state == "ready":
-                self._mix(terms, group)
-            self._forget(round, group, state, clients if state == "ready" else 0)
+            else:
+                self._forget(round, group, "short", 0)
         return True
 
     def _forget(self, round: int, group: int, state: str, clients: int) -> None:
@@ -333,43 +316,36 @@ class EnvelopeStore:
             "UPDATE batches SET state = ?, clients = ? WHERE round = ? AND class = ?", (state, clients, *where)
         )
 
-    def _mix(self, terms: Terms, group: int) -> None:
-        (size,) = self._db.one("SELECT piece FROM rounds WHERE round = ?", (terms.round,))
+    def _mix(self, held: HeldRound, group: int) -> None:
+        terms, size = held.terms, held.piece
         query = "SELECT client FROM progress WHERE round = ? AND class = ? AND missing = 0"
         clients = {c: k for k, (c,) in enumerate(self._db.rows(query, (terms.round, group)))}
         for piece, first in enumerate(range(0, terms.positions, size)):
             count = min(size, terms.positions - first)
-            together = self._gathered(terms, group, piece, first, count, clients)
+            together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
+            held_here = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
+            for client, positions, envelopes in self._db.rows(held_here, (terms.round, group, piece)):
+                if client in clients:
+                    where = np.frombuffer(positions, "<u4") - np.uint32(first)
+                    together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
             row = (terms.round, group, piece, mixed(together).tobytes())
             self._db.execute("INSERT INTO pieces VALUES (?, ?, ?, ?)", row)
 
-    def _gathered(self, terms: Terms, group: int, piece: int, first: int, count: int, clients: dict[int, int]) -> Bytes:
-        together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
-        query = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
-        for client, positions, envelopes in self._db.rows(query, (terms.round, group, piece)):
-            if client in clients:
-                where = np.frombuffer(positions, "<u4") - np.uint32(first)
-                together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
-        return together
-
     def batch(self, round: int, group: int) -> tuple[int, Iterator[bytes]]:
         """The length of a batch that has left, and its bytes in pieces."""
-        row = self._db.one("SELECT state, clients FROM batches WHERE round = ? AND class = ?", (round, group))
-        if row is None:
-            raise NoSuchRound(f"there is no class {group} in a round {round}")
-        state, clients = row
+        state, clients = self._state(round, group)
+        held = self.round(round)
         if state == "open":
             raise NotYet(f"round {round} is still open")
         if state == "short":
             raise Over(
-                f"fewer than {self.at_least(round)} clients of class {group} sent whole reports in time, or the server "
+                f"fewer than {held.at_least} clients of class {group} sent whole reports in time, or the server "
                 "waited no longer: dropped"
             )
         if state == "taken":
             raise Over(f"the batch of class {group} in round {round} was taken: it exists no more")
-        terms = self.terms(round)
-        head = batch_head(terms, group, clients)
-        length = len(head) + terms.positions * clients * envelope_bytes(terms)
+        head = batch_head(held.terms, group, clients)
+        length = len(head) + held.terms.positions * clients * envelope_bytes(held.terms)
         return length, self._pieces(head, round, group)
 
     def _pieces(self, head: bytes, round: int, group: int) -> Iterator[bytes]:
@@ -385,20 +361,14 @@ class EnvelopeStore:
 
         One that is closed already stays as it is.
         """
-        if self._db.one("SELECT 1 FROM batches WHERE round = ? AND class = ?", (round, group)) is None:
-            raise NoSuchRound(f"there is no class {group} in a round {round}")
         with self._db.transaction():
-            row = self._db.one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
-            if row[0] == "open":
+            if self._state(round, group)[0] == "open":
                 self._forget(round, group, "short", 0)
-        self._cut_log()
+        self._db.all(_CUT_LOG)
 
     def taken(self, round: int, group: int) -> None:
         """The server has the batch: it is removed. Saying so again changes nothing."""
-        row = self._db.one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
-        if row is None:
-            raise NoSuchRound(f"there is no class {group} in a round {round}")
-        if row[0] == "open":
+        if self._state(round, group)[0] == "open":
             raise NotYet(f"round {round} is still open: there is no batch to take")
         with self._db.transaction():
             self._db.execute("DELETE FROM pieces WHERE round = ? AND class = ?", (round, group))
@@ -415,6 +385,5 @@ __all__ = [
     "NoSuchRound",
     "NotYet",
     "Over",
-    "StoreLimits",
     "Unavailable",
 ]

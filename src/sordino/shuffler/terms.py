@@ -5,12 +5,15 @@ to it. A server that told each client something else could tell their envelopes 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import Annotated, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from sordino.errors import InvalidInput
 from sordino.wire.codec import canonical
@@ -23,40 +26,51 @@ MOST_CLIENTS = 2**20
 MOST_SECONDS = 7 * 86_400.0
 LONGEST_NAME = 200
 
+STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
+T = TypeVar("T")
 
-@dataclass(frozen=True)
+
+@contextmanager
+def _refusal(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidInput(f"this is not {what}: {' '.join([*map(str, first['loc']), first['msg']])}") from None
+
+
+def read_json(kind: type[T], text: str | bytes, what: str) -> T:
+    """The value that a JSON text holds; anything else than `what` is refused."""
+    with _refusal(what):
+        return TypeAdapter(kind).validate_json(text)
+
+
+@dataclass(frozen=True, config=STRICT)
 class Terms:
     """One round: which plan is answered, how many bits a report has, and how many of them lie in one envelope."""
 
-    federation: str
-    round: int
-    subject: str  #: the SHA-256 of the plan, in hexadecimal: who was sent another plan takes no part
-    values: int  #: bits of a report
-    asked: tuple[int, ...]  #: clients asked, of every class of equal epsilon
-    seconds: float  #: how long the shuffler waits for them
-    group: int = 1  #: g: neighbouring values in one envelope are one linked message, of local epsilon g * epsilon
+    federation: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    round: Annotated[int, Field(ge=1, lt=2**32)]
+    subject: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of the plan, in hexadecimal: a client that was sent another plan takes no part."""
+    values: Annotated[int, Field(ge=1, le=MOST_VALUES)]  #: bits of a report
+    asked: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MOST_CLIENTS)], ...], Field(min_length=1, max_length=MOST_CLASSES)
+    ]
+    """Clients asked, of every class of equal epsilon."""
+    seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)]  #: how long the shuffler waits for them
+    group: Annotated[int, Field(ge=1, le=MOST_GROUP)] = 1
+    """Neighbouring values in one envelope: one linked message, of local epsilon group * epsilon."""
 
     def __post_init__(self) -> None:
-        for name, most in (("values", MOST_VALUES), ("group", MOST_GROUP), ("round", 2**32 - 1)):
-            _check_whole(name, getattr(self, name), 1, most)
-        if not isinstance(self.federation, str) or not 1 <= len(self.federation) <= LONGEST_NAME:
-            raise InvalidInput(f"a federation has a name of 1 to {LONGEST_NAME} letters")
-        if not _is_digest(self.subject):
-            raise InvalidInput("the subject of a round is the SHA-256 of its plan: 64 hexadecimal digits")
-        if not isinstance(self.asked, tuple) or not 1 <= len(self.asked) <= MOST_CLASSES:
-            raise InvalidInput(f"say how many clients were asked of each of 1 to {MOST_CLASSES} classes")
-        for count in self.asked:
-            _check_whole("clients asked", count, 0, MOST_CLIENTS)
-        if type(self.seconds) not in (int, float) or not 0 < self.seconds <= MOST_SECONDS:
-            raise InvalidInput(f"a round lasts more than 0 and at most {MOST_SECONDS:g} seconds, got {self.seconds!r}")
         if self.group > self.values:
-            raise InvalidInput(f"an envelope cannot hold {self.group} of {self.values} values")
+            raise ValueError(f"an envelope cannot hold {self.group} of {self.values} values")
 
     @classmethod
     def of(cls, plan: Plan, values: int, asked: Sequence[int], seconds: float, group: int = 1) -> Terms:
         """The terms on which this plan is answered."""
-        subject = hashlib.sha256(plan.encode()).hexdigest()
-        return cls(plan.federation, plan.round, subject, values, tuple(asked), float(seconds), group)
+        with _refusal("a round that a shuffler can hold"):
+            return cls(plan.federation, plan.round, _digest(plan), values, tuple(asked), seconds, group)
 
     @property
     def positions(self) -> int:
@@ -65,17 +79,17 @@ class Terms:
 
     @property
     def content_bytes(self) -> int:
-        """What is inside an envelope; of the last group, what is too much is zero."""
+        """Bytes inside an envelope; the last group is filled up with zeros."""
         return math.ceil(self.group / 8)
 
     @property
     def classes(self) -> int:
-        """How many strengths there are; reports are mixed with those of equal strength alone."""
+        """Number of strengths; reports are mixed with those of equal strength alone."""
         return len(self.asked)
 
     @cached_property
     def digest(self) -> bytes:
-        """Of everything that was agreed: 32 bytes."""
+        """32 bytes that stand for everything that was agreed."""
         return hashlib.sha256(b"sordino shuffler terms 1\0" + self.to_json().encode()).digest()
 
     def to_json(self) -> str:
@@ -85,39 +99,19 @@ class Terms:
     @classmethod
     def from_json(cls, text: str | bytes) -> Terms:
         """The terms that `to_json` wrote; anything else is refused."""
-        try:
-            given = json.loads(text)
-        except (ValueError, RecursionError):
-            raise InvalidInput("the terms of a round are an object in JSON") from None
-        return cls.from_object(given)
-
-    @classmethod
-    def from_object(cls, given: Any) -> Terms:
-        """Terms from what JSON gave."""
-        names = {f.name for f in fields(cls)}
-        if not isinstance(given, dict) or not names - {"group"} <= set(given) <= names:
-            raise InvalidInput(f"the terms of a round are {', '.join(sorted(names))} and nothing else")
-        asked = given["asked"]
-        return cls(**{**given, "asked": tuple(asked) if isinstance(asked, list) else asked})
+        return read_json(cls, text, "the terms of a round")
 
     def check_answer(self, plan: Plan) -> None:
         """At the client: refuse to seal for another plan than the one that it was sent."""
-        if (self.federation, self.round, self.subject) != (
-            plan.federation, plan.round, hashlib.sha256(plan.encode()).hexdigest(),
-        ):  # fmt: skip
+        if (self.federation, self.round, self.subject) != (plan.federation, plan.round, _digest(plan)):
             raise InvalidInput(
                 "the shuffler's round is about another plan than the one this client was sent: a server that gives "
                 "clients different plans can tell their reports apart. Nothing was sealed"
             )
 
 
-def _check_whole(name: str, value: Any, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+def _digest(plan: Plan) -> str:
+    return hashlib.sha256(plan.encode()).hexdigest()
 
 
-def _is_digest(text: Any) -> bool:
-    return isinstance(text, str) and len(text) == 64 and set(text) <= set("0123456789abcdef")
-
-
-__all__ = ["MOST_CLIENTS", "Terms"]
+__all__ = ["MOST_CLIENTS", "Terms", "read_json"]

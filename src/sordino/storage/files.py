@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sordino.errors import SordinoError
+from sordino.errors import InvalidInput, SordinoError
 
 try:
     import fcntl
@@ -124,6 +124,16 @@ def _sign(descriptor: int) -> None:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(path: Path, remedy: str = "restore it from a backup") -> Iterator[None]:
+    """Raise whatever is wrong with a file that is read inside as `InvalidInput`, with the remedy."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        state = "damaged" if path.exists() else "missing"
+        raise InvalidInput(f"{path} is {state} ({error}): {remedy}") from None
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
@@ -277,5 +287,5 @@ def _reason(error: OSError) -> str:
 
 __all__ = [
     "InUse", "NotWritten", "append_line", "exclusive_lock", "is_draft", "keep_lines", "last_line", "make_folder",
-    "remove_drafts", "sync_folder", "whole_lines", "write_whole",
+    "reading", "remove_drafts", "sync_folder", "whole_lines", "write_whole",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -72,27 +72,27 @@ class Database:
         self.execute(f"PRAGMA application_id = {identity[0]}")
         self.execute(f"PRAGMA user_version = {identity[1]}")
 
-    def execute(self, statement: str, values: Iterable[Any] = ()) -> None:
+    def execute(self, statement: str, values: Iterable[object] = ()) -> None:
         """Change something."""
         with self.lock, self.translated():
             self.connection.execute(statement, tuple(values))
 
-    def execute_each(self, statement: str, rows: Iterable[Any]) -> None:
+    def execute_each(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Change something for every row of values."""
         with self.lock, self.translated():
             self.connection.executemany(statement, rows)
 
-    def rows(self, query: str, values: Iterable[Any] = ()) -> Iterator[Any]:
+    def rows(self, query: str, values: Iterable[object] = ()) -> Iterator[Any]:
         """The rows that a query finds, one by one; hold the lock, or be in a transaction, until the last."""
         with self.translated():
             yield from self.connection.execute(query, tuple(values))
 
-    def all(self, query: str, values: Iterable[Any] = ()) -> list[Any]:
+    def all(self, query: str, values: Iterable[object] = ()) -> list[Any]:
         """All rows that a query finds."""
         with self.lock:
             return list(self.rows(query, values))
 
-    def one(self, query: str, values: Iterable[Any] = ()) -> Any:
+    def one(self, query: str, values: Iterable[object] = ()) -> Any:
         """The first row that a query finds; None where there is none."""
         with self.lock, self.translated():
             return self.connection.execute(query, tuple(values)).fetchone()

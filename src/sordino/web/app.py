@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from mimetypes import guess_type
@@ -18,7 +18,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHttpError
 from starlette.types import Receive, Scope, Send
@@ -29,12 +30,12 @@ from sordino.errors import InvalidInput
 from sordino.storage.files import NotWritten
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
 from sordino.web.doorway import Doorway, room_for
-from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders
+from sordino.web.headers import REPORT_POLICY, SecurityHeaders
 from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Attempts, Limits, Watchers, network
 from sordino.web.page_task import PROTOCOL
 from sordino.web.places import TurnedAway
-from sordino.web.request_rate import RateLimit, RequestRate
+from sordino.web.request_rate import RateLimit
 
 PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -44,17 +45,11 @@ PIECE = 2**16  #: bytes of a large answer that are sent at once
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
-NOT_BUILT = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Sordino</title></head>
-<body>
-<h1>Sordino</h1>
-<p>This server runs, but its web page was not built. In the folder of the source: <code>make page</code>
-(or <code>npm ci</code> and <code>npm run build</code> in <code>web/</code>), then start the server again.</p>
-<p>Native clients can join already: <code>sordino join URL --data ... --budget ...</code></p>
-</body>
-</html>
-"""
+NOT_BUILT = (
+    "This server runs, but its web page was not built. In the folder of the source: make page (or npm ci and npm run "
+    "build in web/), then start the server again.\nNative clients can join already: sordino join URL --data ... "
+    "--budget ...\n"
+)
 
 
 @dataclass
@@ -68,9 +63,8 @@ class Site:
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
-    told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
-    encoded: dict[Any, tuple[Any, str]] = field(default_factory=dict)  #: version and JSON of what is long
-    answers: WeakValueDictionary[Any, Response] = field(default_factory=WeakValueDictionary)  #: large, on their way
+    encoded: dict[tuple[str, str], tuple[object, str]] = field(default_factory=dict)  #: version and JSON of views
+    answers: WeakValueDictionary[Hashable, Response] = field(default_factory=WeakValueDictionary)  #: on their way
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
     doorway: Doorway = field(init=False)
@@ -86,10 +80,11 @@ class Site:
             raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
         return self.federations[name]
 
-    def encode(self, key: Any, version: Any, make: Callable[[], Any]) -> str:
-        """JSON of something long, made once for each version: whoever asks again and again costs little."""
+    def encode(self, hosted: HostedFederation, view: str, version: object) -> str:
+        """JSON of a view of a federation, made once for each version: whoever asks again and again costs little."""
+        key = hosted.name, view
         if self.encoded.get(key, (None, ""))[0] != version:
-            self.encoded[key] = version, json.dumps(make(), allow_nan=False)
+            self.encoded[key] = version, json.dumps(getattr(hosted, view)(), allow_nan=False)
         return self.encoded[key][1]
 
     @property
@@ -117,12 +112,11 @@ def create_app(site: Site) -> FastAPI:
                 await asyncio.to_thread(hosted.stop)
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
-    app.add_middleware(HeadRequests)
-    app.add_middleware(RateLimit, turns=RequestRate(site.limits), longest=site.limits.turn)
+    app.router.route_class = _Route
+    app.add_middleware(RateLimit, limits=site.limits)
     app.add_middleware(SecurityHeaders)
-    app.add_exception_handler(AnyHttpError, _refused)
-    app.add_exception_handler(RequestValidationError, _misspelt)
-    app.add_exception_handler(InvalidInput, _invalid)
+    for kind in (AnyHttpError, RequestValidationError, InvalidInput):
+        app.add_exception_handler(kind, _refused)
     _add_federations(app, site)
     _add_places(app, site)
     _add_downloads(app, site)
@@ -131,19 +125,23 @@ def create_app(site: Site) -> FastAPI:
     return app
 
 
+class _Route(APIRoute):
+    """Answers HEAD as it would answer GET; uvicorn leaves the body out."""
+
+    def __init__(self, path: str, endpoint: Callable[..., object], **options: Any) -> None:
+        if options.get("methods") == ["GET"]:
+            options["methods"] = ["GET", "HEAD"]
+        super().__init__(path, endpoint, **options)
+
+
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, AnyHttpError)
-    said = "there is nothing here" if error.detail == "Not Found" else error.detail
-    return JSONResponse({"error": said}, error.status_code, headers=error.headers)
-
-
-async def _misspelt(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    names = ", ".join(str(each["loc"][-1]) for each in error.errors())
-    return JSONResponse({"error": f"{names}: not what this address takes, such as sample?client=0"}, 400)
-
-
-async def _invalid(_: Request, error: Exception) -> Response:
+    match error:
+        case AnyHttpError():
+            said = "there is nothing here" if error.detail == "Not Found" else error.detail
+            return JSONResponse({"error": said}, error.status_code, headers=error.headers)
+        case RequestValidationError():
+            names = ", ".join(str(each["loc"][-1]) for each in error.errors())
+            return JSONResponse({"error": f"{names}: not what this address takes, such as sample?client=0"}, 400)
     return JSONResponse({"error": str(error)}, 400)
 
 
@@ -152,18 +150,19 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 def _add_federations(app: FastAPI, site: Site) -> None:
     @app.get("/api/server")
-    async def server(request: Request) -> Any:
-        return {
+    async def server(request: Request) -> Response:
+        content = {
             "protocol": PROTOCOL,
             "version": sordino.__version__,
             "invited": any(hosted.invitations is not None for hosted in site.federations.values()),
             "federations": list(site.federations),
             "https": request.url.scheme == "https",
         }
+        return JSONResponse(content)
 
     @app.get("/api/federations")
-    async def federations() -> Any:
-        return [hosted.summary() for hosted in site.federations.values()]
+    async def federations() -> Response:
+        return JSONResponse([hosted.summary() for hosted in site.federations.values()])
 
     @app.get("/api/federations/{name}")
     async def federation(name: str, request: Request) -> Response:
@@ -171,8 +170,8 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         live = hosted.live() if _for_operator(site, request) else None
         short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
         long = {
-            "history": site.encode((name, "history"), hosted.last_round, hosted.history),
-            "statement": site.encode((name, "statement"), hosted.state == "finished", hosted.statement),
+            "history": site.encode(hosted, "history", hosted.last_round),
+            "statement": site.encode(hosted, "statement", hosted.state == "finished"),
             "task": hosted.task.body.decode(),
         }
         parts = (f', "{key}": {value}' for key, value in long.items())
@@ -198,8 +197,8 @@ def _add_federations(app: FastAPI, site: Site) -> None:
             "shape": list(examples.x.shape[1:]),
             "classes": list(hosted.parts.dataset.classes),
             "dtype": dtype,
-            "x": _base64(examples.x.astype("u1" if dtype == "u8" else "<f4")),
-            "y": _base64(examples.y.astype("u1")),
+            "x": base64.b64encode(examples.x.astype("u1" if dtype == "u8" else "<f4").tobytes()).decode(),
+            "y": base64.b64encode(examples.y.astype("u1").tobytes()).decode(),
             "public": True,
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
@@ -211,6 +210,8 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         hosted = site.find(name)
         address = network(request.client.host if request.client is not None else "")
         _require_room(site.watchers, address, name)
+        if request.method == "HEAD":  # nobody would read the events
+            return StreamingResponse(iter(()), media_type="text/event-stream")
         known = hosted.last_round if after is None else after
         return _Watched(_events(site, hosted, _for_operator(site, request), known), site.watchers, address)
 
@@ -256,10 +257,6 @@ class _InPieces(Response):
         await send({"type": "http.response.body"})
 
 
-def _base64(array: np.ndarray[Any, Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
 class _Watched(StreamingResponse):
     """The events of one who watches, counted from the moment they are promised until they end."""
 
@@ -286,7 +283,8 @@ async def _events(site: Site, hosted: HostedFederation, operator: bool, rounds: 
             over = hosted.state in ("finished", "failed")
             fresh = hosted.history(rounds)
             rounds = max([rounds, *(entry["round"] for entry in fresh)])
-            seen, summary, live = _told(site, hosted)
+            seen = hosted.changes
+            summary, live = (site.encode(hosted, view, seen) for view in ("summary", "live"))
             news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
             news += [("summary", summary), *([("live", live)] if operator else [])]
             news += [("ended", summary)] if over else []
@@ -299,15 +297,6 @@ async def _events(site: Site, hosted: HostedFederation, operator: bool, rounds: 
             still = 0.0
         await asyncio.sleep(BEAT)
         still += BEAT
-
-
-def _told(site: Site, hosted: HostedFederation) -> tuple[int, str, str]:
-    """The number of changes so far, summary and operator's view in JSON: made once for all who watch."""
-    changes = hosted.changes
-    if site.told.get(hosted.name, (-1, "", ""))[0] != changes:
-        summary, live = (json.dumps(view, allow_nan=False) for view in (hosted.summary(), hosted.live()))
-        site.told[hosted.name] = (changes, summary, live)
-    return site.told[hosted.name]
 
 
 # --- what the operator may change -------------------------------------------------------------------------------------
@@ -325,7 +314,7 @@ def _add_places(app: FastAPI, site: Site) -> None:
         if member is None:
             raise HTTPException(404, f"nobody holds place {client} of {name}")
         for connection in list(site.connections):
-            if connection.serves(hosted) and connection.member == member:
+            if connection.hosted is hosted and connection.member == member:
                 hosted.fleet.go(client, connection)
                 hosted.fleet.forget(client)
                 connection.turn_away(TurnedAway("freed", FREED))
@@ -353,8 +342,8 @@ def _is_own(origin: str, headers: Headers) -> bool:
 
 def _add_downloads(app: FastAPI, site: Site) -> None:
     @app.get("/api/federations/{name}/statement.json")
-    async def statement(name: str) -> Any:
-        return site.find(name).statement()
+    async def statement(name: str) -> Response:
+        return JSONResponse(site.find(name).statement())
 
     @app.get("/api/federations/{name}/model.bin")
     def parameters(name: str) -> Response:  # in a thread, as the sample
@@ -395,17 +384,11 @@ def _file(site: Site, path: Path, headers: dict[str, str]) -> Response:
 
 
 def _add_page(app: FastAPI, site: Site) -> None:
-    def shown(name: str) -> Response:
-        path = site.page / name
-        return _file(site, path, {}) if path.is_file() else HTMLResponse(NOT_BUILT, 503)
-
     @app.get("/")
-    def index() -> Response:  # in a thread: a file is read
-        return shown("index.html")
-
     @app.get("/live")
-    def live() -> Response:
-        return shown("live.html")
+    def page(request: Request) -> Response:  # in a thread: a file is read
+        path = site.page / ("live.html" if request.url.path == "/live" else "index.html")
+        return _file(site, path, {}) if path.is_file() else PlainTextResponse(NOT_BUILT, 503)
 
     @app.get("/assets/{name:path}")
     def asset(name: str) -> Response:
@@ -430,7 +413,7 @@ def _within(folder: Path, name: str) -> Path:
 
 
 def _add_participants(app: FastAPI, site: Site) -> None:
-    credit: list[Credit] = []  # made in the loop that it belongs to
+    credit = Credit(site.limits.in_flight, site.limits.sending)
 
     @app.websocket("/api/federations/{name}/ws")
     async def participate(socket: WebSocket, name: str) -> None:
@@ -441,9 +424,7 @@ def _add_participants(app: FastAPI, site: Site) -> None:
             await deny(socket, 404, f"no federation {name[:100]!r} is here")
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
-        if not credit:
-            credit.append(Credit(site.limits.in_flight, site.limits.sending))
-        await _participate(socket, site, site.federations[name], credit[0])
+        await _participate(socket, site, site.federations[name], credit)
 
 
 _STRANGER = (
@@ -482,26 +463,20 @@ async def _announce_changes(site: Site) -> None:
         await asyncio.sleep(max(BEAT, len(site.connections) / 1000))
         for hosted in site.federations.values():
             hosted.refresh()
-            mine = [c for c in site.connections if c.member is not None and c.serves(hosted)]
-            for client, round, reason in _drained(hosted):
+            mine = [c for c in site.connections if c.member is not None and c.hosted is hosted]
+            while hosted.rejected:
+                client, round, reason = hosted.rejected.popleft()
                 for connection in mine:
                     if connection.member is not None and connection.member.client == client:
                         connection.say({"type": "rejected", "round": round, "reason": reason})
-            news = json.dumps(hosted.told, sort_keys=True)
+            news = json.dumps(hosted.status, sort_keys=True)
             if told.get(hosted.name) != news:
                 told[hosted.name] = news
                 for connection in mine:
-                    connection.say({"type": "status", **hosted.told})
+                    connection.say({"type": "status", **hosted.status})
             if hosted.state in ("finished", "failed"):
                 for connection in mine:
                     connection.end(hosted.why)
-
-
-def _drained(hosted: HostedFederation) -> list[tuple[int, int, str]]:
-    found = []
-    while hosted.rejected:
-        found.append(hosted.rejected.popleft())
-    return found
 
 
 __all__ = ["PAGE", "Site", "create_app"]

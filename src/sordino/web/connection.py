@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, StringConstraints, ValidationError
 from starlette.responses import JSONResponse
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sordino.errors import InvalidInput
@@ -24,7 +26,7 @@ from sordino.web.doorway import Visit
 from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Bucket, Limits
 from sordino.web.page_task import PROTOCOL
-from sordino.web.places import ID, PROOF, Member, ParticipantKind, TurnedAway
+from sordino.web.places import Member, ParticipantKind, TurnedAway
 from sordino.wire.messages import Kind
 from sordino.wire.requests import Request, Response, What
 
@@ -83,7 +85,7 @@ class Credit:
         self._quick, self._slow, self._seconds = _Pool(most // 2), _Pool(most // 2), seconds
         self._late: set[Hashable] = set()  # who took longer than that over the last plan
 
-    async def lend(self, who: Hashable, size: int, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def lend(self, who: Hashable, size: int, send: Callable[[], Coroutine[None, None, None]]) -> None:
         """Send so many bytes as soon as they may go; `TurnedAway` where they take long, and too many others' do."""
         pool = self._slow if who in self._late else self._quick
         await pool.wait_for(size)
@@ -103,6 +105,39 @@ class Credit:
         finally:
             sending.cancel()
             pool.give_back(size)
+
+
+_Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00]*$")]
+
+
+class Hello(BaseModel):
+    """The first message of a participant."""
+
+    type: Literal["hello"]
+    protocol: Literal[2]
+    id: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
+    proof: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    kind: ParticipantKind
+    token: _Text = ""
+    task: _Text = ""
+
+    @classmethod
+    def read(cls, text: object, longest: int) -> Hello:
+        """The hello in a message; anything else is refused."""
+        if not isinstance(text, str) or len(text) > longest:
+            raise TurnedAway("protocol", f"the first message is a hello: JSON of at most {longest:,} bytes")
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            if any(each["loc"] == ("protocol",) for each in error.errors()):
+                raise TurnedAway(
+                    "protocol", f"this server speaks version {PROTOCOL} of the protocol: reload the page, or update"
+                ) from None
+            raise TurnedAway(
+                "protocol",
+                "the first message is a hello with an id of 32 hex digits and a proof of 64, of a page or native, and "
+                "texts of at most 200 letters",
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -128,7 +163,7 @@ class Connection:
         network: str,
         wait: float = 0.0,
     ) -> None:
-        self._socket, self._hosted, self._limits, self._credit = socket, hosted, limits, credit
+        self._socket, self.hosted, self._limits, self._credit = socket, hosted, limits, credit
         self._network = network
         self._wait = wait  # seconds until strangers from there may try again
         self.recognised = False  #: whether its hello has proven a known identity or a valid invitation
@@ -136,12 +171,18 @@ class Connection:
         self._visit: Visit | None = socket.scope.get("state", {}).get("visit")
         self._outbox: asyncio.Queue[_Message | str | None] = asyncio.Queue()
         self._plan: _Message | None = None  # the newest that waits: a round that is over needs no answer
-        self._asked: deque[_SentRequest] = deque()  # requests without a response so far
+        self._unanswered: deque[_SentRequest] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
-        self._told: TurnedAway | None = None
+        self._ending: TurnedAway | None = None
         self._attending: asyncio.Task[None] | None = None
         self.member: Member | None = None
-        self._known = False  # whether it had its slot before
+        self._returning = False  # whether it had its slot before
+
+    @property
+    def _own(self) -> Member:
+        """Who this is, after its hello."""
+        assert self.member is not None
+        return self.member
 
     # --- what others call
 
@@ -155,31 +196,27 @@ class Connection:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.turn_away, TurnedAway("busy", why, retry=AGAIN))
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: Mapping[str, object]) -> None:
         """Send a control message; from the loop."""
-        self._put(json.dumps(message, separators=(",", ":"), allow_nan=False))
+        self._put(_json(message))
 
     def turn_away(self, turned: TurnedAway) -> None:
         """End the connection with a reason; from the loop."""
-        if self._told is None:
-            self._told = turned
-            self.say(_refusal(turned))
-            self._put(None)
+        self._end(turned, _refusal(turned))
 
     def end(self, why: str) -> None:
         """The federation is over; from the loop."""
-        if self._told is None:
-            self._told = TurnedAway("ended", why)
-            self.say({"type": "ended", "why": why})
-            self._put(None)
+        self._end(TurnedAway("ended", why), {"type": "ended", "why": why})
 
-    def serves(self, hosted: HostedFederation) -> bool:
-        """Whether this is a participant of that federation."""
-        return self._hosted is hosted
+    def _end(self, turned: TurnedAway, message: Mapping[str, object]) -> None:
+        if self._ending is None:
+            self._ending = turned
+            self.say(message)
+            self._put(None)
 
     def _put(self, item: _Message | str | None) -> None:
         if self._outbox.qsize() >= self._limits.waiting and item is not None:
-            self._told = self._told or TurnedAway("slow", "messages were not taken in time")
+            self._ending = self._ending or TurnedAway("slow", "messages were not taken in time")
             item = None
         self._outbox.put_nowait(item)
 
@@ -209,7 +246,9 @@ class Connection:
             if isinstance(ended, TurnedAway | _Left):
                 await asyncio.wait((sending,), timeout=2.0)
         finally:
-            self._part()
+            self.hosted.places.go(self._own)
+            self.hosted.fleet.go(self._own.client, self)
+            self.hosted.note_presence(self._own.client)
             for task in (attending, sending):
                 task.cancel()
             ends = await asyncio.gather(attending, sending, return_exceptions=True)
@@ -220,28 +259,19 @@ class Connection:
 
     async def _settle(self) -> None:
         """Write down who has agreed or left, if anybody has."""
-        if self._hosted.places.unsettled:
+        if self.hosted.places.unsettled:
             with suppress(NotWritten):  # it is written down with the next change
-                await asyncio.to_thread(self._hosted.places.settle)
+                await asyncio.to_thread(self.hosted.places.settle)
 
     def _require_room(self) -> None:
         """Be a stranger to the doorway no more, or go where as many participants are here as there is room for."""
-        member, hosted = self.member, self._hosted
-        assert member is not None
-        if self._visit is not None and not self._visit.identify(self._who):
-            hosted.places.go(member)
+        if self._visit is not None and not self._visit.doorway.identify(self._visit, self._who):
+            self.hosted.places.go(self._own)
             raise TurnedAway("busy", "as many are connected as this server has room for: try again later", retry=30.0)
 
     @property
     def _who(self) -> Hashable:
-        return self._hosted.federation, self.member.client if self.member is not None else None
-
-    def _part(self) -> None:
-        member = self.member
-        if member is not None:
-            self._hosted.places.go(member)
-            self._hosted.fleet.go(member.client, self)
-            self._hosted.went(member.client)
+        return self.hosted.federation, self._own.client
 
     async def _hello(self) -> None:
         """Read the first message and find its slot."""
@@ -252,17 +282,16 @@ class Connection:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
         hello = self._read_hello(message.get("text"))
-        if self._hosted.state == "finished":
-            raise TurnedAway("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
-        if self._hosted.state == "failed":
-            raise TurnedAway("busy", f"{self._hosted.name} was stopped by an error: its operator must look", retry=60.0)
-        if hello["kind"] == "page" and hello["task"] != self._hosted.task.digest:
+        if self.hosted.state == "finished":
+            raise TurnedAway("finished", f"{self.hosted.name} is over: its model and its report can be downloaded")
+        if self.hosted.state == "failed":
+            raise TurnedAway("busy", f"{self.hosted.name} was stopped by an error: its operator must look", retry=60.0)
+        if hello.kind == "page" and hello.task != self.hosted.task.digest:
             raise TurnedAway(
                 "terms", "what this federation asks for is not what was agreed to: read it again and agree anew"
             )
-        kind = cast(ParticipantKind, hello["kind"])
-        places = self._hosted.places
-        self.member, self._known = places.admit(hello["id"], hello["proof"], kind, hello["token"], self._network)
+        places = self.hosted.places
+        self.member, self._returning = places.admit(hello.id, hello.proof, hello.kind, hello.token, self._network)
         places.come(self.member)
         try:
             await asyncio.to_thread(places.settle)
@@ -272,25 +301,22 @@ class Connection:
                 "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
             ) from None
 
-    def _read_hello(self, text: object) -> dict[str, str]:
-        """The fields of a hello. After too many refused attempts from its address, a stranger's is not looked at."""
-        busy = TurnedAway(
-            "busy", "too many attempts from your network address were refused: try later", retry=self._wait
-        )
+    def _read_hello(self, text: object) -> Hello:
+        """The hello. After too many refused attempts from its address, a stranger's is not looked at."""
         try:
-            hello = _hello(text, self._limits.text)
+            hello = Hello.read(text, self._limits.text)
+            self.recognised = self.hosted.places.recognises(hello.id, hello.proof, hello.token)
         except TurnedAway:
-            if self._wait:
-                raise busy from None
-            raise
-        self.recognised = self._hosted.places.recognises(hello["id"], hello["proof"], hello["token"])
+            if not self._wait:
+                raise
         if self._wait and not self.recognised:
-            raise busy
+            raise TurnedAway(
+                "busy", "too many attempts from your network address were refused: try later", retry=self._wait
+            )
         return hello
 
     async def _attend(self) -> None:
-        member, hosted = self.member, self._hosted
-        assert member is not None
+        member, hosted = self._own, self.hosted
         limits = {
             "message": hosted.largest_message,
             "idle": self._limits.idle,
@@ -303,11 +329,11 @@ class Connection:
                 "protocol": PROTOCOL,
                 "federation": hosted.federation,
                 "client": member.client,
-                "known": self._known,
+                "known": self._returning,
                 "rotations": [rotation.hex() for rotation in hosted.author.rotations],
                 "receipt": hosted.receipts.of(member).hex(),
                 "limits": limits,
-                "status": hosted.told,
+                "status": hosted.status,
             }
         )
         inviting = asyncio.create_task(self._invite(member)) if member.kind == "native" else None
@@ -324,7 +350,7 @@ class Connection:
 
     async def _invite(self, member: Member) -> None:
         """Hand a native client its invitation; behind a gateway, as soon as the coordinator has signed one."""
-        while (invitation := self._hosted.invitation(member)) is None:
+        while (invitation := self.hosted.invitation(member)) is None:
             await asyncio.sleep(UNINVITED)
         self._ask(_SentRequest(What.JOIN), Request(What.JOIN, "", invitation).encode())
 
@@ -332,20 +358,19 @@ class Connection:
     def _pulse(self) -> float:
         """Seconds between two signs of life: more with many participants, and where a plan may take longer."""
         here = 0 if self._visit is None else self._visit.doorway.participants
-        plan = 4 * self._hosted.parts.layout.size
+        plan = 4 * self.hosted.parts.layout.size
         return max(self._limits.pulse, here / PULSES, plan / self._limits.slowest)
 
     def _require_place(self) -> None:
         """Refuse who has left over another connection meanwhile: the place may be somebody else's by now."""
-        if self.member is None or not self._hosted.places.holds(self.member):
+        if not self.hosted.places.holds(self._own):
             raise TurnedAway("replaced", "you left this federation in another window")
 
     def _come(self) -> None:
         self._require_place()
-        member = self.member
-        assert member is not None
-        before = self._hosted.fleet.come(member.client, self)
-        self._hosted.came(member.client, member.kind)
+        member = self._own
+        before = self.hosted.fleet.come(member.client, self)
+        self.hosted.note_presence(member.client, member.kind)
         if isinstance(before, Connection) and before is not self:
             before.turn_away(
                 TurnedAway("replaced", "you opened this federation in another window, which goes on instead")
@@ -353,7 +378,7 @@ class Connection:
 
     # --- what comes
 
-    async def _take(self, message: Any) -> None:
+    async def _take(self, message: Message) -> None:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code") or 1005)
         self._require_place()
@@ -366,20 +391,19 @@ class Connection:
             self._respond(body)
             await self._settle()
 
-    def _control(self, message: dict[str, Any]) -> None:
-        member, fleet = self.member, self._hosted.fleet
-        assert member is not None
+    def _control(self, message: Mapping[str, object]) -> None:
+        member, fleet = self._own, self.hosted.fleet
         match message.get("type"):
             case "ping":
                 self.say({"type": "pong"})
             case "pause":
                 fleet.pause(member.client)
-                self._hosted.came(member.client, member.kind)
+                self.hosted.note_presence(member.client, member.kind)
             case "resume":
                 fleet.resume(member.client)
-                self._hosted.came(member.client, member.kind)
+                self.hosted.note_presence(member.client, member.kind)
             case "leave":
-                self._hosted.places.leave(member)
+                self.hosted.places.leave(member)
                 fleet.go(member.client, self)
                 fleet.forget(member.client)
                 raise _Left
@@ -388,33 +412,29 @@ class Connection:
 
     def _respond(self, body: bytes) -> None:
         """A response: it belongs to the oldest request without one."""
-        hosted, member = self._hosted, self.member
-        assert member is not None
+        hosted, member = self.hosted, self._own
         if len(body) > hosted.largest_message:
             reason = f"a message of {len(body):,} bytes came, and {hosted.largest_message:,} are the most"
             hosted.refuse(member.client, hosted.last_round + 1, reason)
             raise TurnedAway("size", reason)
-        if not self._asked:
+        if not self._unanswered:
             raise TurnedAway("format", "a response came to no request")
         try:
             response = Response.decode(body)
             if len(response.receipt) > self._limits.receipt:
                 raise InvalidInput(f"a receipt has at most {self._limits.receipt} bytes")
-            self._responded(self._asked.popleft(), response)
+            asked = self._unanswered.popleft()
+            match asked.what:
+                case What.JOIN:
+                    self._joined(response)
+                case What.STEP:
+                    self._answered(asked.plan, response)
         except InvalidInput as error:
             hosted.refuse(member.client, hosted.last_round + 1, str(error))
             raise TurnedAway("format", str(error)) from None
 
-    def _responded(self, asked: _SentRequest, response: Response) -> None:
-        match asked.what:
-            case What.JOIN:
-                self._joined(response)
-            case What.STEP:
-                self._answered(asked.plan, response)
-
     def _answered(self, plan: bytes, response: Response) -> None:
-        member, hosted = self.member, self._hosted
-        assert member is not None
+        member, hosted = self._own, self.hosted
         if response.receipt:  # first: an answer may end the round, and receipts are written down then
             hosted.receipts.take(member, response.receipt)
         if not response.payload:
@@ -432,8 +452,7 @@ class Connection:
             self._ask(_SentRequest(What.RECEIPT), seen.encode())
 
     def _joined(self, response: Response) -> None:
-        member, places = self.member, self._hosted.places
-        assert member is not None
+        member, places = self._own, self.hosted.places
         if not response.fine:
             if not places.agreed(member):  # else what keeps it from agreeing again may pass, and its place is its own
                 places.leave(member)
@@ -456,16 +475,13 @@ class Connection:
         if message[0].what is What.STEP and self._plan is not None:
             message, self._plan = self._plan, None
         asked, frame = message
-        self._asked.append(asked)
+        self._unanswered.append(asked)
         await self._socket.send_bytes(frame)
         # The next message waits until this one is on its way: only then may others use its room.
-        await self._socket.send_text(self._status())
-
-    def _status(self) -> str:
-        return json.dumps({"type": "status", **self._hosted.told}, separators=(",", ":"), allow_nan=False)
+        await self._socket.send_text(_json({"type": "status", **self.hosted.status}))
 
     async def _close(self) -> None:
-        turned = self._told
+        turned = self._ending
         if turned is not None and self._attending is not None and self._attending.done():
             await self._hear_out()
         if self._socket.client_state is WebSocketState.CONNECTED:
@@ -479,15 +495,19 @@ class Connection:
                     pass
 
 
-def _refusal(turned: TurnedAway) -> dict[str, Any]:
-    told = {"type": "refused", "code": turned.code, "reason": str(turned)}
-    return told if turned.retry is None else {**told, "retry": turned.retry}
+def _json(message: Mapping[str, object]) -> str:
+    return json.dumps(message, separators=(",", ":"), allow_nan=False)
+
+
+def _refusal(turned: TurnedAway) -> dict[str, object]:
+    retry = {} if turned.retry is None else {"retry": turned.retry}
+    return {"type": "refused", "code": turned.code, "reason": str(turned), **retry}
 
 
 async def refuse(socket: WebSocket, turned: TurnedAway) -> None:
     """Tell somebody who has no slot why, and close."""
     with suppress(WebSocketDisconnect, RuntimeError):
-        await socket.send_text(json.dumps(_refusal(turned)))
+        await socket.send_text(_json(_refusal(turned)))
         await socket.close(CLOSING.get(turned.code, 4400))
 
 
@@ -499,7 +519,7 @@ async def deny(socket: WebSocket, status: int, why: str) -> None:
     await socket.send_denial_response(response)
 
 
-def _object(text: str, longest: int) -> dict[str, Any]:
+def _object(text: str, longest: int) -> dict[str, object]:
     """A control message; anything else is refused."""
     if len(text) > longest:
         raise TurnedAway("size", f"a text message has at most {longest:,} bytes")
@@ -510,32 +530,6 @@ def _object(text: str, longest: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TurnedAway("format", "a text message is not a JSON object")
     return found
-
-
-def _hello(text: object, longest: int) -> dict[str, str]:
-    """The fields of a hello, checked."""
-    if not isinstance(text, str):
-        raise TurnedAway("protocol", "the first message is a hello in JSON")
-    try:
-        found = _object(text, longest)
-    except TurnedAway as turned:
-        raise TurnedAway("protocol", f"the first message is a hello: {turned}") from None
-    if found.get("type") != "hello":
-        raise TurnedAway("protocol", "the first message is a hello")
-    if found.get("protocol") != PROTOCOL or isinstance(found.get("protocol"), bool):
-        raise TurnedAway(
-            "protocol", f"this server speaks version {PROTOCOL} of the protocol: reload the page, or update"
-        )
-    fields: dict[str, str] = {
-        name: value if isinstance(value := found.get(name, ""), str) else "\0"
-        for name in ("id", "proof", "kind", "token", "task")
-    }
-    kinds: tuple[Literal["page", "native"], ...] = ("page", "native")
-    if not ID.fullmatch(fields["id"]) or not PROOF.fullmatch(fields["proof"]) or fields["kind"] not in kinds:
-        raise TurnedAway("protocol", "a hello has an id of 32 hex digits, a proof of 64, and is a page's or native")
-    if any("\0" in value or len(value) > 200 for value in fields.values()):
-        raise TurnedAway("protocol", "a hello has texts of at most 200 letters")
-    return fields
 
 
 __all__ = ["CLOSING", "SUBPROTOCOL", "Connection", "Credit", "deny", "refuse"]

@@ -69,14 +69,6 @@ class Visit:
     address: str  #: as `network` counts it
     identity: Hashable = None  #: proven, of a participant; None of a stranger
 
-    def identify(self, identity: Hashable) -> bool:
-        """Whether there is room for this participant; if so, it is a stranger no more."""
-        return self.doorway.identify(self, identity)
-
-    def leave(self) -> None:
-        """It is over."""
-        self.doorway.leave(self)
-
 
 class Doorway:
     """All open connections: strangers by address, oldest first, and participants by identity."""
@@ -87,28 +79,23 @@ class Doorway:
         self._reserve = min(room // 2, self.most)  # of the room, for participants alone
         self._strangers: dict[str, dict[Visit, None]] = {}
         self._participants: dict[Hashable, Visit] = {}
-        self._count = 0  # strangers
-
-    @property
-    def strangers(self) -> int:
-        """How many connections have proven no identity."""
-        return self._count
+        self.strangers = 0  #: connections that have proven no identity
 
     @property
     def participants(self) -> int:
-        """How many connections have."""
+        """How many connections have proven an identity."""
         return len(self._participants)
 
     def enter(self, transport: asyncio.Transport, address: str) -> Visit:
         """Count a new connection; where strangers have no room left, one of them is cut off for it."""
         visit = Visit(self, transport, network(address))
-        while self._count >= self.room - max(self._reserve, len(self._participants)):
+        while self.strangers >= self.room - max(self._reserve, len(self._participants)):
             self._cut_one_off()
         self._add(visit)
         return visit
 
     def identify(self, visit: Visit, identity: Hashable) -> bool:
-        """Move a stranger to the participants; one connection for each identity, the last."""
+        """Whether there is room for a participant. It is a stranger no more; each identity has one connection."""
         if visit not in self._strangers.get(visit.address, ()):
             return True  # it is being cut off
         before = self._participants.pop(identity, None)
@@ -137,13 +124,13 @@ class Doorway:
 
     def _add(self, visit: Visit) -> None:
         self._strangers.setdefault(visit.address, {})[visit] = None
-        self._count += 1
+        self.strangers += 1
 
     def _drop(self, visit: Visit) -> None:
         own = self._strangers.get(visit.address, {})
         if visit in own:
             del own[visit]
-            self._count -= 1
+            self.strangers -= 1
             if not own:
                 del self._strangers[visit.address]
 
@@ -181,8 +168,8 @@ class GuardedHttp(H11Protocol):
 
     visit: Visit
 
-    def __init__(self, *args: Any, doorway: Doorway, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, *, doorway: Doorway, **options: Any) -> None:
+        super().__init__(**options)
         self._doorway = doorway
         self._clock: asyncio.TimerHandle | None = None
         self._body = 0  # bytes of a body that is not whole
@@ -251,7 +238,7 @@ class GuardedHttp(H11Protocol):
         """Free its room."""
         self._stop_clock()
         self._outlet.drain()
-        self.visit.leave()
+        self._doorway.leave(self.visit)
         super().connection_lost(exc)
 
     def _expect(self) -> None:
@@ -275,8 +262,8 @@ class GuardedHttp(H11Protocol):
 class GuardedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket that counts frames, waits before it writes more, and notices when nobody is there any longer."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._visit: Visit = self.app_state["visit"]
         limits = self._visit.doorway.limits
         self._outlet = _Outlet(self._visit.transport, limits)
@@ -301,7 +288,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its room, and let nobody wait for it any longer."""
         self._outlet.drain()
-        self._visit.leave()
+        self._visit.doorway.leave(self._visit)
         super().connection_lost(exc)
         self.writable.set()
 
@@ -357,7 +344,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         """
         await super().send(message)
         if message.get("bytes") is not None:
-            self._frames.give_back()
+            self._frames.note(-1)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
 
@@ -368,46 +355,20 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             self.loop.call_later(LAST_WORDS, self.transport.abort)
 
 
-class _Secured(asyncio.Transport):
-    """TLS over a plain transport, as uvicorn needs it.
+class _Secured:
+    """TLS over a plain transport, as uvicorn needs it; what is not here is the TLS transport's own.
 
     asyncio's own forgets its state when it is closed twice, which uvicorn does. And it hands on all that is written to
     the plain transport at once, so that nobody hears that the peer takes nothing: what waits is the plain one's.
     """
 
     def __init__(self, plain: asyncio.Transport, tls: asyncio.Transport) -> None:
-        super().__init__()
         self._plain, self._tls = plain, tls
         tls.set_write_buffer_limits(high=sys.maxsize)  # the plain transport's limits count
         plain.set_protocol(_Pressure(cast(asyncio.BufferedProtocol, plain.get_protocol()), tls))
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection."""
-        return self._tls.get_extra_info(name, default)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand what comes to another protocol."""
-        self._tls.set_protocol(protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol to which what comes is handed."""
-        return self._tls.get_protocol()
-
-    def is_reading(self) -> bool:
-        """Whether what comes is handed on."""
-        return self._tls.is_reading()
-
-    def pause_reading(self) -> None:
-        """Hand on nothing for now."""
-        self._tls.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Hand on again what comes."""
-        self._tls.resume_reading()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send."""
-        self._tls.write(data)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._tls, name)
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the system has not taken yet."""
@@ -432,35 +393,17 @@ class _Pressure(asyncio.BufferedProtocol):
 
     def __init__(self, inner: asyncio.BufferedProtocol, tls: asyncio.Transport) -> None:
         self._inner, self._tls = inner, tls
-
-    @property
-    def _writer(self) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, self._tls.get_protocol())
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Where what comes is put."""
-        return cast(bytearray, self._inner.get_buffer(sizehint))
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Something came."""
-        self._inner.buffer_updated(nbytes)
-
-    def eof_received(self) -> bool | None:
-        """Nothing more will come."""
-        return self._inner.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
-        self._inner.connection_lost(exc)
+        for name in ("get_buffer", "buffer_updated", "eof_received", "connection_lost"):
+            setattr(self, name, getattr(inner, name))
 
     def pause_writing(self) -> None:
-        """Much waits."""
+        """Tell both that much waits to be sent."""
         self._inner.pause_writing()
-        self._writer.pause_writing()
+        self._tls.get_protocol().pause_writing()
 
     def resume_writing(self) -> None:
         """Little waits; TLS comes last, since it may write what was encrypted meanwhile, and so much waits again."""
-        self._writer.resume_writing()
+        self._tls.get_protocol().resume_writing()
         self._inner.resume_writing()
 
 
@@ -484,7 +427,7 @@ class Handshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its room."""
-        self._visit.leave()
+        self._doorway.leave(self._visit)
 
     async def _secure(self, plain: asyncio.Transport) -> None:
         seconds = self._doorway.limits.request
@@ -496,12 +439,12 @@ class Handshake(asyncio.Protocol):
         except (OSError, EOFError):  # no TLS, or too slow: ssl.SSLError and TimeoutError are among them
             secured = None
         if secured is None or secured.is_closing():
-            self._visit.leave()
+            self._doorway.leave(self._visit)
             plain.abort()
             return
         http = GuardedHttp(doorway=self._doorway, **self._options)
         http.visit = self._visit
-        http.connection_made(_Secured(plain, secured))
+        http.connection_made(cast(asyncio.Transport, _Secured(plain, secured)))
         secured.set_protocol(http)
         if self._early:
             http.data_received(bytes(self._early))

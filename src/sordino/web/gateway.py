@@ -16,7 +16,6 @@ import traceback
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
@@ -25,29 +24,27 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.recipe import Recipe
-from sordino.storage.files import NotWritten, write_whole
-from sordino.web.hosted_federation import HostedFederation, State
+from sordino.storage.files import NotWritten, reading, write_whole
+from sordino.web.hosted_federation import GatewayShare, HostedFederation, HostingRules, State
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Closed, Request, Response, What
-from sordino.wire.signing import Author, Envelope
+from sordino.wire.signing import Envelope
 
 
 class GatewayFederation(HostedFederation):
-    """A federation with its coordinator elsewhere: plans carry the name `federation`, signed by `coordinator`."""
+    """A federation with its coordinator elsewhere."""
 
-    def __init__(
-        self, recipe: Recipe, folder: Path, *, federation: str, slots: range, coordinator: str, **options: Any
-    ) -> None:
-        if not slots or slots[-1] >= recipe.number_of_clients:
-            raise InvalidInput(
-                f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
-            )
-        super().__init__(recipe, folder, federation=federation, slots=slots, author=Author.of(coordinator), **options)
-        self._invited: Invitation | None = None  # the newest that the coordinator signed, for all slots
+    def __init__(self, recipe: Recipe, folder: Path, share: GatewayShare, rules: HostingRules | None = None) -> None:
+        first, stop, most = share.slots.start, share.slots.stop, recipe.number_of_clients
+        if not first < stop <= most:
+            raise InvalidInput(f"slots {first}-{stop - 1} are not within the recipe's 0-{most - 1}")
+        super().__init__(recipe, folder, rules, share)
+        self._invitation_file = folder / "coordinator.invitation"
+        self._newest_invitation: Invitation | None = None  # the newest that the coordinator signed, for all slots
         self._remember_invitation()
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
-        self._gathered = _Gathered(folder / "gathered")
-        self._round = self._gathered.last()
+        self._bundle_file = _BundleFile(folder / "gathered")
+        self._round = self._bundle_file.last()
         self._change(self._after(self._round))
 
     def start(self) -> None:
@@ -55,7 +52,7 @@ class GatewayFederation(HostedFederation):
 
     @property
     def last_round(self) -> int:
-        """The last round of which the answers were handed on."""
+        """The last round with answers that were handed on."""
         return self._round
 
     def gather(self, asked: Gather) -> Bundle:
@@ -66,7 +63,7 @@ class GatewayFederation(HostedFederation):
         strangers = [client for client in asked.clients if client not in self.slots]
         if strangers:
             raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
-        bundle = self._gathered.find(asked) or self._collected(asked, plan)
+        bundle = self._bundle_file.find(asked) or self._collect(asked, plan)
         self._round = max(self._round, plan.round)
         self._change(self._after(plan.round))
         return bundle
@@ -85,41 +82,35 @@ class GatewayFederation(HostedFederation):
         author = invitation.author
         if not (author.follows(self.author) or self.author.follows(author)):
             raise Refused(Reason.NOT_SIGNED, "the invitation hands over to a key that the one before did not sign")
-        if self._invited is not None and self.author.follows(author):
+        if self._newest_invitation is not None and self.author.follows(author):
             return
         write_whole(self._invitation_file, replace(invitation, receipt="").encode())
         self._follow(invitation)
 
-    @property
-    def _invitation_file(self) -> Path:
-        return self.folder / "coordinator.invitation"
-
     def _follow(self, invitation: Invitation) -> None:
         rotated = len(invitation.author.rotations) > len(self.author.rotations)
-        self._invited, self.author = invitation, invitation.author
+        self._newest_invitation, self.author = invitation, invitation.author
         if rotated:
             self.fleet.reconnect("the coordinator's key was rotated")
 
     def _remember_invitation(self) -> None:
-        """Take up what was kept before a restart; one that is not to this federation any more counts for nothing."""
+        """Use the invitation kept before a restart, if it is to this federation."""
         if not self._invitation_file.is_file():
             return
-        try:
+        with reading(self._invitation_file):
             kept = Invitation.decode(self._invitation_file.read_bytes())
-        except (OSError, InvalidInput) as error:
-            raise InvalidInput(f"{self._invitation_file} is damaged ({error}): restore it from a backup") from None
         if (kept.common, kept.places) == (self.terms, (self.slots[0], self.slots[-1])):
             self._follow(kept)
 
     def _invitation_of(self, client: int) -> Invitation | None:
-        return None if self._invited is None else replace(self._invited, client=client)
+        return None if self._newest_invitation is None else replace(self._newest_invitation, client=client)
 
     def _after(self, round: int) -> State:
         return "finished" if round >= self.recipe.rounds.count else "waiting"
 
-    def _collected(self, asked: Gather, plan: Plan) -> Bundle:
+    def _collect(self, asked: Gather, plan: Plan) -> Bundle:
         """Ask the participants, and write down what came before anybody hears of it."""
-        before = self._gathered.begin(asked)
+        before = self._bundle_file.begin(asked)
         deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
         answers: dict[int, bytes] = {}
         self._change("training")
@@ -133,13 +124,13 @@ class GatewayFederation(HostedFederation):
         bundle = Bundle(answers, () if before else tuple(sorted(unreached)))
         try:
             self.receipts.settle()
-            self._gathered.end(asked, bundle)
+            self._bundle_file.end(asked, bundle)
         except NotWritten as error:  # what was answered has left its participants: it goes on all the same
             self._say(str(error))
         return bundle
 
 
-class _Gathered:
+class _BundleFile:
     """The bundle of the last plan, in a file: whoever answered may be gone when the same is asked again.
 
     A plan is written down before anybody gets it. Where a gateway was stopped in the middle, nobody knows any more whom
@@ -150,7 +141,7 @@ class _Gathered:
         self._path = path
 
     def find(self, asked: Gather) -> Bundle | None:
-        """What was gathered for this plan; None where that is not over."""
+        """The bundle gathered for this plan; None if it is not complete."""
         kept = self._kept(asked)
         return Bundle.decode(kept) if kept else None
 
@@ -160,7 +151,7 @@ class _Gathered:
         return int(found[1]) if found else 0
 
     def begin(self, asked: Gather) -> bool:
-        """Write down that the participants are asked now; whether they may have been before."""
+        """Write down that the participants are asked now. Returns whether they may have been asked before."""
         before = self._kept(asked) is not None
         if not before:
             write_whole(self._path, _key(asked))
@@ -176,7 +167,7 @@ class _Gathered:
 
 
 def _key(asked: Gather) -> bytes:
-    """What a question is known by: whom and what, and not until when."""
+    """The key of a question: the plan and the clients, but not the deadline."""
     digest = hashlib.sha256(replace(asked, seconds=None).encode()).digest()
     return b"round %d\n" % Envelope.decode(asked.plan).round + digest
 
@@ -216,7 +207,7 @@ class GatewayService(Listener):
             return Response(False, reason=Reason.UNAVAILABLE.value)
 
     def _id(self) -> str:
-        """The same after every restart, and nothing that says more than the folder's federation and slots."""
+        """An id that stays the same after restarts, and says no more than federation and slots."""
         hosted = self._hosted
         told = f"{hosted.federation} {hosted.slots.start} {self._name}"
         return hashlib.sha256(told.encode()).hexdigest()[:32]

@@ -1,10 +1,9 @@
-"""Headers of every answer: no code but this server's own, no framing, what wasm threads need; and HEAD requests."""
+"""Headers of every answer: no code but this server's own, no framing, what wasm threads need."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Scripts, styles and connections of this server only; nothing inline. WebAssembly is compiled in the page.
 POLICY = "; ".join(
@@ -44,15 +43,15 @@ HSTS = "max-age=31536000"
 class SecurityHeaders:
     """Adds the headers to whatever the app answers; a header that an answer has of its own stays."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Any) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -65,27 +64,4 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
-class HeadRequests:
-    """Answers HEAD as it would answer GET, without the body."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self._app(scope, receive, send)
-            return
-        ended = False
-
-        async def without_body(message: Any) -> None:
-            nonlocal ended
-            if message["type"] == "http.response.start":
-                await send(message)
-            elif not ended:
-                ended = True  # an event stream ends as well: `receive` says that nobody is there any longer
-                await send({"type": "http.response.body"})
-
-        await self._app({**scope, "method": "GET"}, receive, without_body)
-
-
-__all__ = ["HEADERS", "POLICY", "REPORT_POLICY", "HeadRequests", "SecurityHeaders"]
+__all__ = ["HEADERS", "POLICY", "REPORT_POLICY", "SecurityHeaders"]

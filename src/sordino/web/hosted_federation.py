@@ -12,12 +12,12 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +36,17 @@ from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
-from sordino.runs.serving import has_run, serve
+from sordino.runs.serving import CoordinatorSetup, has_run, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
 from sordino.web.page_task import PageTask, check, compile_task
 from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts
 from sordino.web.report_bounds import check_bounds, notice
+from sordino.wire.codec import JsonObject
 from sordino.wire.messages import ANSWER_BYTES, Plan
 from sordino.wire.signing import Author, Envelope, SigningKey, key_file
 
-Json = dict[str, Any]
 State = Literal["waiting", "training", "finished", "failed"]
 KEPT_REFUSALS = 100  #: the last refused reports that are shown
 SHOWN = 500  #: participants in the operator's view, those who are here first
@@ -58,7 +58,7 @@ class ParticipantActivity:
     """What the operator sees of one participant."""
 
     client: int
-    kind: ParticipantKind
+    kind: ParticipantKind = "page"
     connected: bool = False
     since: float = 0.0  #: when it came or went, in seconds since 1970
     last_round: int = 0
@@ -68,86 +68,82 @@ class ParticipantActivity:
     late: int = 0
 
 
-@dataclass
-class _Progress:
-    """What is known of the rounds, for the views."""
+@dataclass(frozen=True)
+class HostingRules:
+    """How a server hosts a federation."""
 
-    history: list[RoundRecord] = field(default_factory=list)
-    refused: deque[Json] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
-    strays: Counter[str] = field(default_factory=Counter)
+    operator: str = ""
+    by_invitation: bool = False
+    limits: Limits = field(default_factory=Limits)
+    patience: float = PATIENCE  #: seconds for which a round waits for the rest once most have answered
+    gather: float = 0.0  #: seconds to wait for more participants before the first round
+    say: Callable[[str], None] = lambda _: None  #: hears what the operator should know
+
+
+@dataclass(frozen=True)
+class GatewayShare:
+    """The part of a federation that a gateway hosts; its coordinator is elsewhere."""
+
+    federation: str  #: the name that plans carry
+    slots: range  #: places that the gateway gives out
+    author: Author  #: who signs plans
 
 
 class HostedFederation(Observer):
     """A federation on a server. `folder` holds everything that must survive a restart."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        folder: Path,
-        *,
-        operator: str = "",
-        by_invitation: bool = False,
-        limits: Limits | None = None,
-        patience: float = PATIENCE,
-        gather: float = 0.0,
-        federation: str = "",
-        slots: range | None = None,
-        author: Author | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        self, recipe: Recipe, folder: Path, rules: HostingRules | None = None, share: GatewayShare | None = None
     ) -> None:
-        self.recipe, self.folder, self.operator, self._say = recipe, folder, operator, say
+        rules = rules or HostingRules()
+        self.recipe, self.folder, self.limits = recipe, folder, rules.limits
+        self.name = recipe.name  #: by which addresses call this federation
+        self.run_folder = folder / "run"  #: where the run's own files lie
+        self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
+        self.operator, self._say, self._gather = rules.operator, rules.say, rules.gather
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
-        if not by_invitation:
+        if not rules.by_invitation:
             check_bounds(self.parts)
             if found := notice(self.parts):
-                say(found)
+                self._say(found)
         make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
         self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
-        self.federation = federation or _named(folder, recipe)
-        self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
         self._key: SigningKey | None = None  # where the coordinator is elsewhere
-        if author is None:
+        if share is None:
             self._key = SigningKey.at(key_file(self.run_folder))
-            author = self._key.author
-        self.author = author  #: who signs plans
+            share = GatewayShare(_named(folder, recipe), range(self.parts.clients), self._key.author)
+        self.federation, self.slots = share.federation, share.slots
+        self.author = share.author  #: who signs plans
         self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
         self.task: PageTask = compile_task(self.parts, self.federation, self.author)
-        self.limits = limits or Limits()
         self.fleet = WebFleet(
-            len(self.slots), recipe.rounds.quorum, patience=patience, admits_newcomers=not by_invitation
+            len(self.slots), recipe.rounds.quorum, patience=rules.patience, admits_newcomers=not rules.by_invitation
         )
-        self._gather = gather  # seconds to wait for more participants before the first round
-        self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
+        #: bytes of the largest binary message that a participant sends
+        self.largest_message = self.task.largest_report + ANSWER_BYTES + self.limits.spare
+        self.invitations = Invitations.kept(folder, self.federation) if rules.by_invitation else None
+        #: seconds after which the place of somebody who is away may go to another; None where it never does
+        self.absence = None if rules.by_invitation else self.limits.absence
         self.places = Places(
-            folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places,
-            absence=self.limits.absence, freed=self.freed, passed=self.fleet.renew,
+            folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
+            passed=self.fleet.renew,
         )  # fmt: skip
         self._free = self.places.free  # as it was shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
-        self._presences = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
-        self._seen = _Progress()
+        self._activities = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
+        self._history: list[RoundRecord] = []
+        self._refusals: deque[JsonObject] = deque(maxlen=KEPT_REFUSALS)
+        self._strays: Counter[str] = Counter()
         self._last_state: ModelState | None = None  # as a restart found it
         self._state: State = "waiting"
         self._why = ""
         self._began = time.time()
         self._thread: threading.Thread | None = None
         self.changes = 0  #: grows whenever something that is shown has changed
-        self.rejected: deque[tuple[int, int, str]] = deque(
-            maxlen=1000
-        )  #: client, round and reason, to be told to participants
+        self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
         self._restore()
-
-    @property
-    def name(self) -> str:
-        """The recipe's name, by which addresses call this federation."""
-        return self.recipe.name
-
-    @property
-    def run_folder(self) -> Path:
-        """Where the run's own files lie."""
-        return self.folder / "run"
 
     # --- the run
 
@@ -174,10 +170,8 @@ class HostedFederation(Observer):
             while True:
                 try:
                     resume = has_run(self.run_folder)
-                    outcome = serve(
-                        self.recipe, self.fleet, self.run_folder, federation=self.federation, resume=resume,
-                        observer=self,
-                    )  # fmt: skip
+                    setup = CoordinatorSetup(self.federation)
+                    outcome = serve(self.recipe, self.fleet, self.run_folder, setup, resume=resume, observer=self)
                     self._end("finished", outcome.result.stopped)
                     return
                 except TooFewClients as error:
@@ -215,7 +209,7 @@ class HostedFederation(Observer):
     def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
         self.receipts.settle()
-        self._seen.history.append(record)
+        self._history.append(record)
         self._note_answers(record.round, attendance)
         self.fleet.note_outcome(attendance.reported, attendance.refused)
         self._change()
@@ -231,24 +225,24 @@ class HostedFederation(Observer):
 
     def _note_answers(self, round: int, attendance: Attendance) -> None:
         """Show who answered what in a round."""
-        self._seen.strays = self._seen.strays + attendance.strays  # another one: the server's loop reads it
+        self._strays = self._strays + attendance.strays  # another one: the server's loop reads it
         for client in attendance.reported:
-            self._presence(client).reports += 1
-            self._presence(client).last_round = round
+            self._activity(client).reports += 1
+            self._activity(client).last_round = round
         for client in attendance.declined:
-            self._presence(client).declined += 1
+            self._activity(client).declined += 1
         for client, reason in attendance.refused.items():
             self.refuse(client, round, reason)
 
     def refuse(self, client: int, round: int, reason: str) -> None:
         """Show that a participant's message was refused."""
-        self._presence(client).refused += 1
-        self._seen.refused.append({"client": client, "round": round, "reason": reason})
+        self._activity(client).refused += 1
+        self._refusals.append({"client": client, "round": round, "reason": reason})
         self.rejected.append((client, round, reason))
         self._change()
 
     def _restore(self) -> None:
-        """What is known from before a restart."""
+        """Restore what is known from before a restart."""
         if not has_run(self.run_folder):
             return
         found = RunFolder.open(self.run_folder)
@@ -258,7 +252,7 @@ class HostedFederation(Observer):
                 "the changes out"
             )
         past = read_past(found)
-        self._seen.history = list(past.records)
+        self._history = list(past.records)
         self._last_state = None if past.checkpoint is None else past.checkpoint.state
         for round, attendance in past.attendances.items():
             self._note_answers(round, attendance)
@@ -269,22 +263,15 @@ class HostedFederation(Observer):
 
     # --- participants
 
-    def _presence(self, client: int) -> ParticipantActivity:
-        if client not in self._presences:
-            member = self.places.members.get(client)
-            self._presences[client] = ParticipantActivity(client, member.kind if member is not None else "page")
-        return self._presences[client]
+    def _activity(self, client: int) -> ParticipantActivity:
+        if client not in self._activities:
+            self._activities[client] = ParticipantActivity(client)
+        return self._activities[client]
 
-    def came(self, client: int, kind: ParticipantKind) -> None:
-        """Note that a participant is here."""
-        presence = self._presence(client)
-        presence.kind, presence.connected, presence.since = kind, True, time.time()
-        self._change_places()
-
-    def went(self, client: int) -> None:
-        """Note that a participant is gone, if it has no other connection."""
-        presence = self._presence(client)
-        presence.connected, presence.since = client in self.fleet.connected, time.time()
+    def note_presence(self, client: int, kind: ParticipantKind | None = None) -> None:
+        """Note that a participant of a kind came, or (without one) that a connection has ended."""
+        own = self._activity(client)
+        own.kind, own.connected, own.since = kind or own.kind, client in self.fleet.connected, time.time()
         self._change_places()
 
     def freed(self, client: int) -> None:
@@ -310,19 +297,14 @@ class HostedFederation(Observer):
         self._free = self.places.free
         self._change()
 
-    @property
-    def absence(self) -> float | None:
-        """Seconds after which the place of somebody who is away may go to another; None where it never does."""
-        return self.limits.absence if self.invitations is None else None
-
     def answered(self, client: int, round: int) -> None:
         """Note that a report has arrived."""
-        self._presence(client).last_round = round
+        self._activity(client).last_round = round
         self._change()
 
     def late(self, client: int) -> None:
         """Note an answer that came when nobody waited for it."""
-        self._presence(client).late += 1
+        self._activity(client).late += 1
         self._change()
 
     def invitation(self, member: Member) -> bytes | None:
@@ -332,11 +314,6 @@ class HostedFederation(Observer):
 
     def _invitation_of(self, client: int) -> Invitation | None:
         return None if self._key is None else self.terms.invitation(client, self._key)
-
-    @property
-    def largest_message(self) -> int:
-        """Bytes of the largest binary message that a participant sends."""
-        return self.task.largest_report + ANSWER_BYTES + self.limits.spare
 
     # --- what is shown
 
@@ -348,7 +325,7 @@ class HostedFederation(Observer):
 
     @property
     def why(self) -> str:
-        """The rest, in a sentence."""
+        """Why it is in this state, in a sentence."""
         if self._state == "waiting":
             return self._lacking or self._why or "waiting a few seconds for more participants"
         if self._state == "training":
@@ -368,13 +345,17 @@ class HostedFederation(Observer):
 
     @property
     def last_round(self) -> int:
-        """The last whole round."""
-        return self._seen.history[-1].round if self._seen.history else 0
+        """The last finished round."""
+        return self._history[-1].round if self._history else 0
 
-    def summary(self) -> Json:
+    @property
+    def _last_graded(self) -> RoundRecord | None:
+        """The last round that was evaluated."""
+        return next((record for record in reversed(self._history) if record.accuracy is not None), None)
+
+    def summary(self) -> JsonObject:
         """The federation in short."""
-        graded = [record for record in self._seen.history if record.accuracy is not None]
-        content = self.task.content
+        graded, content = self._last_graded, self.task.content
         return {
             "name": self.name,
             "federation": self.federation,
@@ -392,8 +373,8 @@ class HostedFederation(Observer):
             "quorum": self.recipe.rounds.quorum,
             "deadline": self.recipe.rounds.deadline or None,
             "participants": self.fleet.present,
-            "accuracy": graded[-1].accuracy if graded else None,
-            "loss": graded[-1].loss if graded else None,
+            "accuracy": None if graded is None else graded.accuracy,
+            "loss": None if graded is None else graded.loss,
             "budget": content["budget"],
             "model": {"name": self.recipe.model.name, "size": content["model"]["size"]},
             "task_digest": self.task.digest,
@@ -401,26 +382,28 @@ class HostedFederation(Observer):
             "sample": self.has_sample,
         }
 
-    def history(self, after: int = 0) -> list[Json]:
-        """The whole rounds after a given one."""
-        return [_shown(record) for record in self._seen.history if record.round > after]
+    def history(self, after: int = 0) -> list[JsonObject]:
+        """The finished rounds after a given one."""
+        names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
+        records = (record for record in self._history if record.round > after)
+        return [{name: getattr(record, name) for name in names} for record in records]
 
-    def live(self) -> Json:
+    def live(self) -> JsonObject:
         """The operator's view."""
-        people = sorted(self._presences.values(), key=lambda presence: (not presence.connected, presence.client))
+        people = sorted(self._activities.values(), key=lambda own: (not own.connected, own.client))
         members = self.places.members
         return {
             "participants": [{**asdict(each), "holds_place": each.client in members} for each in people[:SHOWN]],
             "joined": len(people),
-            "refused": list(self._seen.refused),
-            "strays": dict(self._seen.strays + self.fleet.strays),
+            "refused": list(self._refusals),
+            "strays": dict(self._strays + self.fleet.strays),
             "waiting_for": list(self.fleet.waiting_for),
             "uptime": time.time() - self._began,
-            "bytes_up": sum(record.bytes_up for record in self._seen.history),
-            "bytes_down": sum(record.bytes_down for record in self._seen.history),
+            "bytes_up": sum(record.bytes_up for record in self._history),
+            "bytes_down": sum(record.bytes_down for record in self._history),
         }
 
-    def statement(self) -> Json:
+    def statement(self) -> JsonObject:
         """About the whole schedule, until the federation is over; then about what was really released."""
         path = self.run_folder / "statement.json"
         if self._state == "finished" and path.is_file():
@@ -429,11 +412,11 @@ class HostedFederation(Observer):
         return {"scope": "schedule", **self._scheduled}
 
     @cached_property
-    def _scheduled(self) -> Json:
+    def _scheduled(self) -> JsonObject:
         return {**to_json(self.task.schedule), "text": to_text(self.task.schedule)}
 
     def model(self) -> tuple[int, NDArray[np.float32]]:
-        """The current parameters, and after which round."""
+        """The last finished round, and the parameters after it."""
         path = self.run_folder / "model.safetensors"
         if self._state == "finished" and path.is_file():
             from safetensors.numpy import load_file
@@ -447,30 +430,22 @@ class HostedFederation(Observer):
         state = self._last_state or self.parts.method.init()
         return state.round, state.parameters.astype("<f4")
 
-    @property
-    def has_sample(self) -> bool:
-        """Whether the recipe's data are a public data set, of which everybody may have a part."""
-        return self.recipe.data.source in datasets.KNOWN
-
     def sample(self, client: int) -> Examples:
-        """The records that the recipe allots to a slot; refused where they are not public."""
-        if not self.has_sample:
-            raise InvalidInput(f"{self.name} has no sample records: its data are not public. Bring your own")
+        """The records of a public data set that the recipe allots to a slot."""
         if not 0 <= client < self.parts.clients:
             raise InvalidInput(f"slots are numbered from 0 to {self.parts.clients - 1}, got {client}")
         return self.parts.dataset.train.take(self.parts.parts[client])
 
     @property
-    def told(self) -> Mapping[str, Any]:
-        """What participants hear when something changes."""
-        graded = [record.accuracy for record in self._seen.history if record.accuracy is not None]
+    def status(self) -> JsonObject:
+        """What participants are told when something changes."""
         return {
             "state": self.state,
             "round": self.last_round,
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,
             "needed": self.fleet.quorum,
-            "accuracy": graded[-1] if graded else None,
+            "accuracy": None if self._last_graded is None else self._last_graded.accuracy,
             "deadline": self.recipe.rounds.deadline or None,
         }
 
@@ -484,13 +459,8 @@ def _said(record: RoundRecord, rounds: int) -> str:
     return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
 
 
-def _shown(record: RoundRecord) -> Json:
-    names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
-    return {name: getattr(record, name) for name in names}
-
-
 def _named(folder: Path, recipe: Recipe) -> str:
-    """The name that plans carry: the recipe's, and what tells this federation from every other that it describes.
+    """The name that plans carry: the recipe's name, and a random suffix.
 
     Participants answer each round of a name once, so that a federation that begins anew needs another one.
     """
@@ -500,4 +470,4 @@ def _named(folder: Path, recipe: Recipe) -> str:
     return path.read_text().strip()
 
 
-__all__ = ["HostedFederation", "ParticipantActivity"]
+__all__ = ["GatewayShare", "HostedFederation", "HostingRules"]

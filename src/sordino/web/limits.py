@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
+
+ADDRESSES = 10_000  #: that a limit by address remembers
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Limits:
 
 
 def network(address: str) -> str:
-    """What an address is counted as: itself, or with IPv6 the /64 of which everybody has all addresses."""
+    """The address that limits count: itself, or with IPv6 its /64, since one household has all of it."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -52,25 +55,30 @@ def network(address: str) -> str:
 
 
 class Bucket:
-    """Lets messages pass at a rate, and some at once."""
+    """Lets messages of each sender pass at a rate, and `burst` at once; the last 10,000 senders are known."""
 
     def __init__(self, rate: float, burst: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._then = burst, time.monotonic()
+        self._each, self._ahead = 1 / rate, burst / rate
+        self._spent: dict[Hashable, float] = {}  # until when the rate is used up; who asked last is last
+
+    def wait(self, cost: float = 1.0, who: Hashable = None) -> float:
+        """Seconds until something of this cost may pass; 0 if it may now."""
+        now = time.monotonic()
+        return max(0.0, max(self._spent.get(who, 0.0), now - self._ahead) + cost * self._each - now)
+
+    def note(self, cost: float = 1.0, who: Hashable = None) -> None:
+        """Count something that passes; a negative cost gives back, though never more than there is room for."""
+        spent = max(self._spent.pop(who, 0.0), time.monotonic() - self._ahead)
+        self._spent[who] = spent + cost * self._each
+        if len(self._spent) > ADDRESSES:
+            del self._spent[next(iter(self._spent))]
 
     def take(self) -> bool:
-        """Whether one more may pass now."""
-        now = time.monotonic()
-        self._left = min(self._burst, self._left + (now - self._then) * self._rate)
-        self._then = now
-        if self._left < 1:
+        """Whether one more may pass now; if so, it counts."""
+        if self.wait() > 1e-6:  # less is rounding
             return False
-        self._left -= 1
+        self.note()
         return True
-
-    def give_back(self) -> None:
-        """Let one more pass; never more at once than there is room for."""
-        self._left = min(self._burst, self._left + 1)
 
 
 class Watchers:
@@ -103,13 +111,13 @@ class Watchers:
 class Attempts:
     """Refused attempts by address, within the last minute; memory is bounded."""
 
-    def __init__(self, most: int, within: float, addresses: int = 10_000) -> None:
-        self._most, self._within, self._addresses = most, within, addresses
+    def __init__(self, most: int, within: float) -> None:
+        self._most, self._within = most, within
         self._seen: dict[str, deque[float]] = {}
 
     def note(self, address: str) -> None:
         """One more attempt was refused."""
-        if address not in self._seen and len(self._seen) >= self._addresses:
+        if address not in self._seen and len(self._seen) >= ADDRESSES:
             self._seen.pop(next(iter(self._seen)))
         self._seen.setdefault(address, deque(maxlen=self._most)).append(time.monotonic())
 

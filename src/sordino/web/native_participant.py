@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlsplit
 from urllib.request import urlopen
@@ -24,18 +23,20 @@ from websockets.exceptions import (
     ConnectionClosed,
     ConnectionClosedError,
     ConnectionClosedOK,
-    InvalidHandshake,
     InvalidStatus,
     WebSocketException,
 )
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from sordino.client.client import Client, Offer
+from sordino.client.client import Client
+from sordino.client.offer import Offer
 from sordino.client.refusal import Reason, Refused
+from sordino.client.socket_service import respond
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
 from sordino.web.page_task import PROTOCOL
+from sordino.wire.codec import JsonObject
 from sordino.wire.requests import Request, Response, What
 
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
@@ -66,7 +67,7 @@ class Link:
 
     @classmethod
     def parse(cls, text: str, name: str = "", token: str = "") -> Link:
-        """From an address such as https://host, or an invitation's link; what is given beside it counts more."""
+        """Parse an address such as https://host, or an invitation's link; `name` and `token` override what it says."""
         place = urlsplit(text if "://" in text else f"http://{text}")
         if place.scheme not in ("http", "https") or not place.netloc:
             raise InvalidInput(
@@ -83,7 +84,7 @@ class Link:
         return f"ws{self.server[4:]}/api/federations/{quote(self.name)}/ws"
 
 
-def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
+def fetch(server: str, path: str, trust: ssl.SSLContext) -> object:
     """What a server answers, as JSON."""
     address = f"{server}{path}"
     try:
@@ -91,11 +92,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
         with urlopen(address, timeout=30, context=context) as answer:
             return json.loads(answer.read(2**26))
     except HTTPError as error:
-        try:
-            said = json.loads(error.read(2**16))["error"]
-        except (ValueError, KeyError, TypeError):
-            said = f"status {error.code}"
-        raise NotJoined(f"{address}: {readable(said)}") from None
+        raise NotJoined(f"{address}: {_reason(error.read(2**16), error.code)}") from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NotJoined(
@@ -103,7 +100,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
         ) from None
 
 
-def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
+def locate(link: Link, trust: ssl.SSLContext) -> tuple[Link, JsonObject]:
     """The link with the federation's name, and its task; a server with one federation needs no name."""
     if not link.name:
         told = fetch(link.server, "/api/server", trust)
@@ -116,7 +113,7 @@ def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
             known = readable(" | ".join(names))
             raise NotJoined(f"{link.server} has several federations: name one, --federation {known}")
         link = replace(link, name=names[0])
-    task: Any = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
+    task = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
     if not isinstance(task, dict) or not isinstance(task.get("federation"), str):
         raise _stranger(link)
     if "budget" not in task or not isinstance(task["budget"], dict | None):
@@ -138,7 +135,7 @@ def _stranger(link: Link) -> NotJoined:
 
 @dataclass
 class Participation:
-    """What came of taking part."""
+    """The result of taking part."""
 
     federation: str
     client: int | None = None
@@ -165,7 +162,7 @@ class Participant:
         self.result = Participation(self.federation)
 
     def take_part(self) -> Participation:
-        """Until the federation is over; `NotJoined` where it cannot be joined."""
+        """Take part until the federation is over; `NotJoined` if it cannot be joined."""
         self._persevere(self._attend)
         return self.result
 
@@ -179,7 +176,7 @@ class Participant:
         wait, lost = 1.0, time.monotonic()
         while True:
             try:
-                self._connected(talk)
+                self._connect(talk)
                 return
             except _Disconnected as error:
                 if error.welcomed:
@@ -193,8 +190,8 @@ class Participant:
                 time.sleep(min(LONGEST_WAIT, wait, max(0.1, self.patience)) * random.uniform(0.5, 1.0))
                 wait *= 2
 
-    def _connected(self, talk: Callable[[ClientConnection], None]) -> None:
-        """One connection, to its end."""
+    def _connect(self, talk: Callable[[ClientConnection], None]) -> None:
+        """Hold one connection to its end."""
         secure = self.link.socket.startswith("wss")
         try:
             connection = connect(
@@ -203,7 +200,7 @@ class Participant:
             )  # fmt: skip
         except InvalidStatus as error:
             raise _refused_status(error) from None
-        except (OSError, InvalidHandshake, WebSocketException) as error:
+        except (OSError, WebSocketException) as error:
             raise _Disconnected(str(error) or type(error).__name__, False) from None
         self._welcomed = False
         try:
@@ -216,13 +213,13 @@ class Participant:
     def _attend(self, connection: ClientConnection) -> None:
         """Answer what is asked until the federation is over."""
         for message in connection:
-            self._heard(connection, message)
+            self._on_message(connection, message)
             if self.result.ended:
                 return
         raise _Disconnected("the server closed the connection", self._welcomed)
 
     def _give_back(self, connection: ClientConnection) -> None:
-        """Wait to be known again, and leave; nothing that is asked for meanwhile is answered."""
+        """Wait to be recognised, then leave; requests are not answered meanwhile."""
         while not self._welcomed:
             message = connection.recv(timeout=LAST_WORDS)
             if isinstance(message, bytes):
@@ -237,7 +234,7 @@ class Participant:
             raise _Disconnected("the server did not say that it has heard", False)
         self.result.ended = "you left"
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> JsonObject:
         key, name = self.client.identity.key, self.federation.encode()
         tags = (hmac.digest(key, b"sordino web " + what + b" 1\0" + name, hashlib.sha256) for what in (b"id", b"proof"))
         identity, proof = (tag.hex() for tag in tags)
@@ -246,7 +243,7 @@ class Participant:
             "token": self.link.token, "task": "", "last": None,
         }  # fmt: skip
 
-    def _heard(self, connection: ClientConnection, message: str | bytes) -> None:
+    def _on_message(self, connection: ClientConnection, message: str | bytes) -> None:
         """Act on one message."""
         if isinstance(message, str):
             self._read(message)
@@ -261,11 +258,11 @@ class Participant:
 
     def _read(self, message: str) -> None:
         try:
-            self._told(json.loads(message))
+            self._on_control(json.loads(message))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise _Disconnected(f"the server sent what cannot be read ({type(error).__name__})", False) from None
 
-    def _told(self, message: dict[str, Any]) -> None:
+    def _on_control(self, message: JsonObject) -> None:
         match message.get("type"):
             case "welcome":
                 if message["federation"] != self.federation:
@@ -283,24 +280,18 @@ class Participant:
 
     def _respond(self, request: Request) -> Response:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
+        if request.what is What.HELLO:  # who the owner is elsewhere is none of a server's business
+            return Response(False, reason=Reason.UNREADABLE.value)
         try:
-            match request.what:
-                case What.JOIN:
-                    return self._asked(request.payload)
-                case What.STEP:
-                    reply = self.client.reply(request.step, request.payload)
-                    self._note(reply.reason)
-                    return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
-                case What.RECEIPT:
-                    self.client.receive_receipt(request.step, request.payload)
-                    return Response(True)
-                case _:
-                    return Response(False, reason=Reason.UNREADABLE.value)
+            response = respond(self.client, request, self._join)
         except Refused as error:
             self.say(f"Refused: {error}")
             return Response(False, reason=error.reason.value)
+        if request.what is What.STEP:
+            self._note(response.reason)
+        return response
 
-    def _asked(self, invitation: bytes) -> Response:
+    def _join(self, invitation: bytes) -> None:
         """Show the owner what joining means, and ask, unless these very terms were agreed to before."""
         offer = self.client.offer(invitation)
         if offer.invitation.federation != self.federation:
@@ -315,7 +306,6 @@ class Participant:
             raise NotAgreed(f"{self.federation} was not joined; nothing has left")
         self.client.join(invitation)
         self.say(f"Joined {self.federation} as participant {offer.invitation.client}.")
-        return Response(True)
 
     def _note(self, reason: str) -> None:
         if reason:
@@ -330,7 +320,7 @@ class Participant:
 
 
 class _Disconnected(Exception):
-    """A connection that did not come about, or broke."""
+    """A connection that failed or broke."""
 
     def __init__(self, why: str, welcomed: bool, code: str = "") -> None:
         super().__init__(why)
@@ -352,12 +342,16 @@ def _leave(connection: ClientConnection) -> bool:
 
 def _refused_status(error: InvalidStatus) -> Exception:
     """403 and 404 are final, everything else may pass."""
-    try:
-        said = json.loads(error.response.body or b"")["error"]
-    except (ValueError, KeyError, TypeError):
-        said = f"the server answered with status {error.response.status_code}"
-    said = readable(said)
-    return NotJoined(said) if error.response.status_code in (403, 404) else _Disconnected(said, False)
+    status = error.response.status_code
+    said = _reason(error.response.body or b"", status)
+    return NotJoined(said) if status in (403, 404) else _Disconnected(said, False)
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "located", "readable"]
+def _reason(body: bytes | bytearray, status: int) -> str:
+    """Why a server refuses, as it says or by its status."""
+    with suppress(ValueError, KeyError, TypeError):
+        return readable(json.loads(body)["error"])
+    return f"the server answered with status {status}"
+
+
+__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "locate", "readable"]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
-from typing import Any, cast
+from itertools import accumulate, groupby
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sordino.client.invitation import CommonTerms
@@ -24,29 +26,28 @@ from sordino.learning import models
 from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import MECHANISMS, Box, Mechanism
-from sordino.methods.fedavg import FedAvg
+from sordino.mechanisms import Box, Mechanism, NoPrivacy, mechanism_named
+from sordino.methods.aggregation import NoisySamples
 from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
+from sordino.parts import registry
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
+from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
-from sordino.wire.messages import Plan
+from sordino.wire.codec import JsonObject, canonical
 from sordino.wire.signing import Author
 
 PROTOCOL = 2
-METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
 LARGEST_MODEL = 2**22  #: parameters
-
-Json = dict[str, Any]
 
 
 # --- what pages cannot do ---------------------------------------------------------------------------------------------
@@ -63,30 +64,25 @@ def check(recipe: Recipe) -> None:
 
 
 def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    method: Any = recipe.method
-    if method.name not in METHODS:
-        yield f'method.name = "{method.name}"', f"pages know {', '.join(METHODS)}"
+    method = recipe.method
+    if not method.in_pages:
+        known = [name for name, table in registry.tables("method").items() if getattr(table, "in_pages", False)]
+        yield f'method.name = "{method.name}"', f"pages know {', '.join(known)}"
         return
-    channel = getattr(method, "channel", None)
-    if channel is not None and channel.kind != "direct":
+    channel, mechanism = method.channel, getattr(method, "mechanism", NoPrivacy.Spec())
+    if not channel.in_pages:
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
-    mechanism: Any = getattr(method, "mechanism", None)
-    known = [own.name for own in MECHANISMS if own.in_pages]
-    if mechanism is not None and mechanism.name not in known:
+    known = [name for name in registry.SHIPPED["mechanism"] if mechanism_named(name).in_pages]
+    if mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
         yield f'method.mechanism.norm = "{mechanism.norm}"', "pages clip each value by itself (box)"
-    if method.aggregation.kind == "samples":
+    if not method.aggregation.in_pages:
         yield (
-            'method.aggregation.kind = "samples"',
+            f'method.aggregation.kind = "{method.aggregation.kind}"',
             "the number of a person's records does not leave a page in the clear (mean, or webfed's noisy-samples)",
         )
-    if (method.name, getattr(method, "sends", "")) == ("personalized", "signs") and mechanism.name == "none":
-        yield 'method.mechanism.name = "none"', "pages send signs through the mechanism sign"
-    if method.name == "silo-dp" and method.coarsening:
-        yield f"method.coarsening = {method.coarsening}", "pages send what they trained, and coarsen no sums"
-    if method.name == "silo-dp" and not method.announced_size:
-        yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
+    yield from method.page_obstacles()
     if models.is_own(recipe.model.name):
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if recipe.training.augmentation is not None:
@@ -102,14 +98,14 @@ _STRANGE = {
 }
 
 
-def layers_of(name: str, model: nn.Module) -> list[Json]:
+def layers_of(name: str, model: nn.Module) -> list[JsonObject]:
     """The layers of a network in the words of the protocol; what pages do not know is refused."""
     if not isinstance(model, Network):
         raise InvalidInput(f'model.name = "{name}" is no network of layers in a row: pages cannot build it')
     return [_layer(name, own, layer) for own, layer in model.named_children()]
 
 
-def _layer(model: str, name: str, layer: nn.Module) -> Json:
+def _layer(model: str, name: str, layer: nn.Module) -> JsonObject:
     kind = _LAYERS.get(type(layer))
     match layer:
         case _ if kind is not None:
@@ -132,8 +128,8 @@ def _layer(model: str, name: str, layer: nn.Module) -> Json:
 # --- mechanisms -------------------------------------------------------------------------------------------------------
 
 
-def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> Json:
-    """A mechanism's whole numbers. `sizes` are those of the layers that its box may tell apart."""
+def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> JsonObject:
+    """The integers that define a mechanism. `sizes` are the sizes of the layers that its box may tell apart."""
     if not mechanism.in_pages:
         raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
     settings = mechanism.page_settings(upload.values)
@@ -142,13 +138,12 @@ def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, 
     return settings | {"domain": {"kind": "plan"} if adaptive else _domain(mechanism.domain, sizes)}
 
 
-def _domain(domain: Any, sizes: Sequence[int]) -> Json:
+def _domain(domain: object, sizes: Sequence[int]) -> JsonObject:
     if not isinstance(domain, Box):
         raise InvalidInput(f"pages clip each value by itself, and not to a {type(domain).__name__}")
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
 
-    def told(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> float | list[float]:
-        return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in starts]
+    def told(numbers: NDArray[np.float32]) -> float | list[float]:
+        return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in _starts(sizes)]
 
     return {"kind": "box", "centre": told(domain.centre), "radius": told(domain.radius)}
 
@@ -160,7 +155,7 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "infinite"
 
 
-def _released(release: Release, delta: float) -> Json:
+def _released(release: Release, delta: float) -> JsonObject:
     return {
         "what": release.what,
         "claimed": None if release.claimed is None else _claimed(release.claimed),
@@ -168,11 +163,11 @@ def _released(release: Release, delta: float) -> Json:
     }
 
 
-def _claimed(claim: Claim) -> Json:
+def _claimed(claim: Claim) -> JsonObject:
     return asdict(claim) | {"adjacency": plain(claim.adjacency), "adversary": plain(claim.adversary)}
 
 
-def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
+def _guaranteed(guarantee: Guarantee, delta: float) -> JsonObject:
     loss = guarantee.loss
     epsilon = math.inf if isinstance(loss, Infinite) else accountant.epsilon(loss, delta, adjacency=guarantee.adjacency)
     return {
@@ -185,7 +180,7 @@ def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
     }
 
 
-def _terms(budget: Budget) -> Json:
+def _terms(budget: Budget) -> JsonObject:
     return {
         "basis": budget.basis,
         "adjacency": plain(budget.adjacency),
@@ -194,7 +189,7 @@ def _terms(budget: Budget) -> Json:
     }
 
 
-def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> Json:
+def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> JsonObject:
     """What a ledger with this budget counts after reports in 1, 2, .. of these rounds."""
     account, totals = Account.opening(budget), list[float | str]()
     for releases in rounds:
@@ -212,14 +207,14 @@ class PageTask:
     """What a page is asked to agree to: `body` is the JSON, `digest` names it."""
 
     recipe: Recipe
-    content: Json
+    content: JsonObject
     schedule: Statement  #: what the whole schedule would tell of one participant
     largest_report: int  #: bytes of the body of the largest report
 
     @cached_property
     def body(self) -> bytes:
         """The bytes that are served."""
-        return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return canonical(self.content)
 
     @cached_property
     def digest(self) -> str:
@@ -235,30 +230,29 @@ def compile_task(parts: Federation, federation: str, author: Author) -> PageTask
 
 class _Compiler:
     def __init__(self, federation: Federation, name: str, author: Author) -> None:
-        self._author = author
-        self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
-        self._name = name
-        method = federation.method
-        assert isinstance(method, FedAvg)
-        self._method, self._upload = method, federation.upload
-        self._start = method.init()
-        self._plans = [self._plan(round) for round in range(1, self._recipe.rounds.count + 1)]
-
-    def _plan(self, round: int) -> Plan:
-        return self._method.plan(replace(self._start, round=round - 1), self._name)
+        self._federation, self._recipe, self._name, self._author = federation, federation.recipe, name, author
+        self._method, self._upload = federation.method, federation.upload
+        start = self._method.init()
+        self._plans = [
+            self._method.plan(replace(start, round=round), name) for round in range(self._recipe.rounds.count)
+        ]
+        released = [self._method.releases(plan) for plan in self._plans]
+        self._classes = range(len(self._upload.strengths))
+        self._releases = [[tuple(own[c]) for own in released] for c in self._classes]  # class -> round -> releases
+        budgets = self._recipe.budgets()
+        self._budget = budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
 
     def task(self) -> PageTask:
-        recipe, layout = self._recipe, self._federation.layout
-        model = self._federation.built.graded or self._federation.model
+        recipe, layout, dataset = self._recipe, self._federation.layout, self._federation.dataset
+        model, budget, plan = self._federation.method.graded or self._federation.model, self._budget, self._plans[0]
         if layout.size > LARGEST_MODEL:
             raise InvalidInput(
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
                 f"{LARGEST_MODEL:,}"
             )
-        firsts = np.concatenate([[0], np.cumsum(layout.sizes)[:-1]]).astype(int).tolist()
+        columns = zip(layout.names, layout.shapes, _starts(layout.sizes), layout.sizes, strict=True)
         parameters = [
-            {"name": name, "shape": list(shape), "first": first, "size": size}
-            for name, shape, first, size in zip(layout.names, layout.shapes, firsts, layout.sizes, strict=True)
+            {"name": name, "shape": list(shape), "first": first, "size": size} for name, shape, first, size in columns
         ]
         statement = self._statement()
         content = {
@@ -266,7 +260,7 @@ class _Compiler:
             "name": recipe.name,
             "federation": self._name,
             "coordinator": self._author.first.hex(),
-            "terms": CommonTerms.of(recipe, self._name, self._dataset, self._author).digest.hex(),
+            "terms": CommonTerms.of(recipe, self._name, dataset, self._author).digest.hex(),
             "recipe_digest": recipe.fingerprint,
             "title": recipe.name,
             "summary": recipe.described,
@@ -276,8 +270,8 @@ class _Compiler:
             "rounds": {
                 "count": recipe.rounds.count, "quorum": recipe.rounds.quorum, "deadline": recipe.rounds.deadline or None
             },
-            "input": _input(self._dataset),
-            "classes": list(self._dataset.classes),
+            "input": _input(dataset),
+            "classes": list(dataset.classes),
             "model": {
                 "name": recipe.model.name, "layers": layers_of(recipe.model.name, model), "parameters": parameters,
                 "size": layout.size,
@@ -285,25 +279,28 @@ class _Compiler:
             "loss": _loss(recipe.model.name),
             "training": self._training(),
             "upload": {
-                "what": _sent(self._recipe),
+                "what": "update" if recipe.method.sends_updates else "weights",
                 "values": self._upload.values,
                 "layers": [{"name": layer.name, "first": layer.start, "size": layer.size} for layer in layout.layers],
                 "samples": self._samples(),
                 "norm": self._upload.norm,
             },
-            "strengths": [self._strength(c) for c in range(len(self._upload.strengths))],
-            "plan": self._planned(),
-            "budget": self._budget_json(),
+            "strengths": [self._strength(c) for c in self._classes],
+            "plan": {
+                "step": "report", "settings": dict(plan.settings),
+                "arrays": {name: list(array.shape) for name, array in plan.arrays.items()},
+            },
+            "budget": None if budget is None else {"limit": budget.limit, **_terms(budget)},
             "choices": self._choices(),
             "statement": {
                 "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
         }  # fmt: skip
-        return PageTask(recipe, content, statement, self._largest())
+        return PageTask(recipe, content, statement, max(map(self._report_size, self._classes)))
 
     # --- training
 
-    def _training(self) -> Json:
+    def _training(self) -> JsonObject:
         training = self._method.training
         given = self._recipe.training
         optimiser = given.optimizer.model_dump()
@@ -318,75 +315,43 @@ class _Compiler:
         return {
             "kind": "plain", "optimiser": optimiser, "epochs": training.epochs, "steps": training.steps,
             "batch": training.batch_size or 0, "shuffle": training.shuffle, "drop_last": training.drop_last,
-            "records": self._records(),
+            "records": self._recipe.method.page_records,
         }  # fmt: skip
-
-    def _records(self) -> Json | None:
-        given: Any = self._recipe.method
-        if given.name != "personalized":
-            return None
-        return {"portion": given.portion, "sampling": given.sampling, "schedule": given.schedule}
 
     # --- upload
 
-    def _planned(self) -> Json:
-        plan = self._plans[0]
-        arrays = {name: list(array.shape) for name, array in sorted(plan.arrays.items())}
-        return {"step": "report", "settings": dict(plan.settings), "arrays": arrays}
-
-    @property
-    def _layer_sizes(self) -> list[int]:
-        return [layer.size for layer in self._federation.layout.layers]
-
-    def _samples(self) -> Json | None:
-        given: Any = self._recipe.method.aggregation
-        if given.kind != "noisy-samples":
+    def _samples(self) -> JsonObject | None:
+        given = self._recipe.method.aggregation
+        if not isinstance(given, NoisySamples):
             return None
         counts = Counts(given.epsilon, given.limit)
         one = Upload(lambda _: counts.mechanism, None, 1, clients=1, what=COUNTED)
         mechanism = mechanism_of(counts.mechanism, one, [1])
         return {"kind": "noisy", "limit": counts.limit, "what": COUNTED, "mechanism": mechanism}
 
-    def _strength(self, c: int) -> Json:
-        upload = self._upload
-        adaptive = getattr(getattr(self._recipe.method, "range", None), "kind", "fixed") == "adaptive"
-        by_round = self._releases(c)
-        budgets = [self._own_budget(), *self._other_budgets(by_round[0])]
+    def _strength(self, c: int) -> JsonObject:
+        upload, by_round = self._upload, self._releases[c]
+        adaptive = bool(getattr(getattr(self._recipe.method, "range", None), "adapts", False))
+        sizes = [layer.size for layer in self._federation.layout.layers]
+        budgets = [*([] if self._budget is None else [self._budget]), *self._other_budgets(by_round[0])]
         distinct: dict[str, Budget] = {}
-        for budget in budgets:
-            if budget is not None:
-                distinct.setdefault(json.dumps(_terms(budget)), budget)
+        for budget in budgets:  # the first of equal terms: an account depends on the limit too
+            distinct.setdefault(json.dumps(_terms(budget)), budget)
         return {
             "clients": [int(k) for k in np.flatnonzero(upload.class_of == c)],
             "epsilon": upload.strengths[c],
-            "mechanism": mechanism_of(upload.mechanisms[c], upload, self._layer_sizes, adaptive=adaptive),
+            "mechanism": mechanism_of(upload.mechanisms[c], upload, sizes, adaptive=adaptive),
             "releases": list(_grouped(by_round, self._federation.delta)),
             "spending": [spending(budget, by_round) for budget in distinct.values()],
         }
 
-    def _releases(self, c: int) -> list[tuple[Release, ...]]:
-        return [tuple(self._method.releases(plan)[c]) for plan in self._plans]
-
-    def _largest(self) -> int:
+    def _report_size(self, c: int) -> int:
         """Bytes of a report of zeros: all reports of one mechanism have the same length."""
-        from sordino.randomness import Keystream
-
-        sizes = [0]
-        for c in range(len(self._upload.strengths)):
-            client = int(np.flatnonzero(self._upload.class_of == c)[0])
-            zeros = np.zeros((1, self._upload.values), np.float32)
-            sizes.append(len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0]))
-        return max(sizes)
+        client = int(np.flatnonzero(self._upload.class_of == c)[0])
+        zeros = np.zeros((1, self._upload.values), np.float32)
+        return len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0])
 
     # --- budgets
-
-    def _own_budget(self) -> Budget | None:
-        budgets = self._recipe.budgets()
-        return budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
-
-    def _budget_json(self) -> Json | None:
-        budget = self._own_budget()
-        return None if budget is None else {"limit": budget.limit, **_terms(budget)}
 
     def _other_budgets(self, releases: Sequence[Release]) -> list[Budget]:
         """Other terms in which something can be said about this schedule."""
@@ -396,71 +361,61 @@ class _Compiler:
         claims = [r.claimed for r in releases if r.claimed is not None]
         return proven + [Budget(8.0, claim.delta, "claimed", claim.adjacency) for claim in claims[:1]]
 
-    def _choices(self) -> list[Json]:
+    def _choices(self) -> list[JsonObject]:
         """For silos: more noise than the recipe asks for, which a page may take; its reports show that it did.
 
         None without a norm: one participant with eight times the noise would drown everybody else.
         """
-        training, budget = self._method.training, self._own_budget()
-        if self._upload.norm is None:
+        training, budget, values = self._method.training, self._budget, self._upload.values
+        if self._upload.norm is None or not isinstance(training, PrivateTraining):
             return []
-        if not isinstance(training, PrivateTraining) or budget is None or not budget.delta or budget.basis != "proven":
+        if budget is None or not budget.delta or budget.basis != "proven":
             return []
-        whole = spending(budget, self._releases(0))["epsilon"][-1]
+        whole = spending(budget, self._releases[0])["epsilon"][-1]
         if isinstance(whole, str):
             return []
-        known = _measured(self._recipe)
-        return [self._choice(training, budget, share, whole, known) for share in SHARES]
-
-    def _choice(
-        self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: Mapping[float, Measured]
-    ) -> Json:
-        if share < 1:
-            training = training.with_noise_for(
-                share * whole, budget.delta, self._recipe.rounds.count, self._upload.values
-            )
-        both = tuple(training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS)
-        rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
-        found = spending(replace(budget, limit=share * budget.limit), rounds)
-        noise = training.noise_multiplier
-        accuracy, alone = known.get(noise, (None, None))
-        return {"noise": noise, "spending": found, "accuracy": accuracy, "alone": alone}
+        known, found = _measured(self._recipe), []
+        for share in SHARES:
+            limit, rounds = share * whole, self._recipe.rounds.count
+            own = training if share == 1 else training.with_noise_for(limit, budget.delta, rounds, values)
+            both = tuple(own.guarantee(values, adjacency) for adjacency in RECORDS)
+            released = [[replace(first, guarantees=both), *others] for first, *others in self._releases[0]]
+            spent = spending(replace(budget, limit=share * budget.limit), released)
+            accuracy, alone = known.get(own.noise_multiplier, (None, None))
+            found.append({"noise": own.noise_multiplier, "spending": spent, "accuracy": accuracy, "alone": alone})
+        return found
 
     # --- the statement
 
     def _statement(self) -> Statement:
         """What all rounds would tell of one participant; of each strength, where they differ."""
-        classes = range(len(self._upload.strengths))
+        each = tuple((c,) for c in self._classes)
         spent = [
-            RoundReleases(
-                plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
-            )
-            for plan in self._plans
+            RoundReleases(round, own, each) for round, own in enumerate(zip(*self._releases, strict=True), start=1)
         ]
         title = f"What {self._recipe.name} would learn of you"
-        return history.statement(spent, len(classes), delta=self._federation.delta, title=title)
-
-
-def _sent(recipe: Recipe) -> str:
-    """What a report is about: the parameters after training, or what they moved by."""
-    method: Any = recipe.method
-    return "update" if method.name == "silo-dp" else getattr(method, "upload", "weights")
+        return history.statement(spent, len(self._classes), delta=self._federation.delta, title=title)
 
 
 def _loss(model: str) -> str:
     return "one-versus-rest" if models.loss_for(model) is models.one_versus_rest else "cross-entropy"
 
 
-def _input(dataset: Dataset) -> Json:
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where each of several consecutive pieces begins."""
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
+def _input(dataset: Dataset) -> JsonObject:
     constants = dataset.normalisation
     kind = "image" if len(dataset.shape) == 3 else "features"
     told = {"shape": list(dataset.shape), "mean": list(constants.mean), "std": list(constants.std), "kind": kind}
     return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {})
 
 
-def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Json]:
+def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[JsonObject]:
     """Releases with the rounds in which they are made."""
-    found: dict[str, tuple[Json, list[int]]] = {}
+    found: dict[str, tuple[JsonObject, list[int]]] = {}
     for number, releases in enumerate(by_round, 1):
         for release in releases:
             key = repr(replace(release, id="-"))
@@ -468,18 +423,9 @@ def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Js
                 found[key] = (_released(release, delta), [])
             found[key][1].append(number)
     for told, rounds in found.values():
-        for first, last in _runs(rounds):
-            yield {"rounds": [first, last], **told}
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
+        for _, run in groupby(enumerate(rounds), lambda place: place[1] - place[0]):  # rounds one after the other
+            numbers = [number for _, number in run]
+            yield {"rounds": [numbers[0], numbers[-1]], **told}
 
 
 Measured = tuple[float | None, float | None]  #: accuracy where everybody chooses a noise, and where one alone does
@@ -493,4 +439,4 @@ def _measured(recipe: Recipe) -> dict[float, Measured]:
     return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
 
 
-__all__ = ["METHODS", "PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]
+__all__ = ["PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]

@@ -23,16 +23,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from sordino.errors import InvalidInput, SordinoError
-from sordino.storage.files import append_line, whole_lines, write_whole
+from sordino.errors import SordinoError
+from sordino.storage.files import append_line, reading, whole_lines, write_whole
+from sordino.web.limits import Limits
+from sordino.wire.codec import canonical
 
 ParticipantKind = Literal["page", "native"]
-ID = re.compile(r"[0-9a-f]{32}")
-PROOF = re.compile(r"[0-9a-f]{64}")
 TOKEN_BYTES = 15
 REMEMBERED = 1000  #: identities that have left of which the last place and the last receipt are known
 KEY_BYTES = 32
@@ -64,17 +64,15 @@ class Invitations:
 
     @classmethod
     def kept(cls, folder: Path, federation: str) -> Invitations:
-        """Those whose key lies in a folder; a new key if there is none."""
+        """The invitations of the key in a folder; a new key if there is none."""
         path = folder / "invitations.key"
         if not path.exists():
             write_whole(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
-        try:
+        with reading(path, "restore it, or delete it and invite anew"):
             key = bytes.fromhex(path.read_text().strip())
             if len(key) != KEY_BYTES:
                 raise ValueError(f"it has {len(key)} bytes, and a key has {KEY_BYTES}")
             return cls(key, federation)
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"{path} cannot be read ({error}): restore it, or delete it and invite anew") from None
 
     def token(self, client: int) -> str:
         """The token that admits one identity to a slot."""
@@ -93,11 +91,13 @@ class Places:
     """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
-    thousand. Without invitations, one network may take `most` slots; networks are not written down, so that after a
-    restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is taken
-    from its holder, `passed` of each that somebody from another network was given than the one that had it; after a
-    restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
+    thousand. Without invitations, one network may take `limits.places` slots; networks are not written down, so that
+    after a restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is
+    taken from its holder, `passed` of each that somebody from another network was given than the one that had it; after
+    a restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
     """
+
+    _clock = staticmethod(time.monotonic)
 
     def __init__(
         self,
@@ -105,60 +105,57 @@ class Places:
         slots: range,
         invitations: Invitations | None = None,
         *,
-        most: int | None = None,
-        absence: float = math.inf,
+        limits: Limits | None = None,
         freed: Callable[[int], None] = lambda _: None,
         passed: Callable[[int], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._slots, self._invitations, self._most = path, slots, invitations, most
-        self._absence, self._freed, self._passed, self._clock = absence, freed, passed, clock
+        self._path, self._slots, self._invitations, self._freed, self._passed = path, slots, invitations, freed, passed
+        self._most = math.inf if limits is None else limits.places
+        self._absence = math.inf if limits is None else limits.absence
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
         self._left_by: dict[int, tuple[str, float]] = {}  # vacant slot -> the network of who left it last, and when
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
         self._agreed: set[int] = set()  # slots whose holder has agreed to its invitation
-        self._given: set[int] = set()  # slots that somebody has held: others are given first
-        self._had: dict[str, int] = {}  # id -> the slot that it had last
-        self._here: Counter[str] = Counter()  # id -> its connections
+        self._ever_held: set[int] = set()  # slots that somebody has held: others are given first
+        self._last_slots: dict[str, int] = {}  # id -> the slot that it had last
+        self._connections: Counter[str] = Counter()  # id -> its connections
         self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
         self._lines = 0  # in the file
-        for line in whole_lines(path):
-            self._read(line)
-            self._lines += 1
+        with reading(path):
+            for line in whole_lines(path):
+                self._read(line)
+                self._lines += 1
 
     def _read(self, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            client = int(entry["client"])
-            if entry["what"] == "left":
-                gone = self._members.pop(client, None)
-                self._by_id.pop(gone.id if gone is not None else "", None)
-                self._absent_since.pop(gone.id if gone is not None else "", None)
-                network = self._networks.pop(client, None)
-                if network is not None:
-                    self._left_by[client] = (network, self._clock())
-                self._agreed.discard(client)
-                if "id" in entry:  # in a file that was written anew
-                    self._remember(str(entry["id"]), client)
-            elif entry["what"] == "agreed":
-                self._agreed.add(client)
-            else:
-                member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
-                self._members[client] = self._by_id[member.id] = member
-                self._absent_since[member.id] = self._clock()
-                self._remember(member.id, client)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
+        entry = json.loads(line)
+        client = int(entry["client"])
+        if entry["what"] == "left":
+            gone = self._members.pop(client, None)
+            self._by_id.pop(gone.id if gone is not None else "", None)
+            self._absent_since.pop(gone.id if gone is not None else "", None)
+            network = self._networks.pop(client, None)
+            if network is not None:
+                self._left_by[client] = (network, self._clock())
+            self._agreed.discard(client)
+            if "id" in entry:  # in a file that was written anew
+                self._remember(str(entry["id"]), client)
+        elif entry["what"] == "agreed":
+            self._agreed.add(client)
+        else:
+            member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
+            self._members[client] = self._by_id[member.id] = member
+            self._absent_since[member.id] = self._clock()
+            self._remember(member.id, client)
 
     def _remember(self, id: str, client: int) -> None:
-        self._given.add(client)
-        self._had.pop(id, None)
-        self._had[id] = client
-        while len(self._had) - len(self._members) > REMEMBERED:
-            del self._had[next(known for known in self._had if known not in self._by_id)]
+        self._ever_held.add(client)
+        self._last_slots.pop(id, None)
+        self._last_slots[id] = client
+        while len(self._last_slots) - len(self._members) > REMEMBERED:
+            del self._last_slots[next(known for known in self._last_slots if known not in self._by_id)]
 
     @property
     def members(self) -> dict[int, Member]:
@@ -195,19 +192,19 @@ class Places:
         if before != network:
             self._passed(member.client)
         self._networks[member.client] = network
-        self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
+        self._note({"what": "joined", **asdict(member)})
         return member, False
 
     def come(self, member: Member) -> None:
         """Note that somebody has one more connection."""
-        self._here[member.id] += 1
+        self._connections[member.id] += 1
         self._absent_since.pop(member.id, None)
 
     def go(self, member: Member) -> None:
         """Note that somebody has one connection less."""
-        self._here[member.id] -= 1
-        if not self._here[member.id]:
-            del self._here[member.id]
+        self._connections[member.id] -= 1
+        if not self._connections[member.id]:
+            del self._connections[member.id]
             if self.holds(member):
                 self._absent_since[member.id] = self._clock()
 
@@ -230,7 +227,7 @@ class Places:
             self._note({"what": "left", "client": member.client})
 
     def _note(self, entry: dict[str, object]) -> None:
-        line = _line(entry)
+        line = canonical(entry)
         self._pending.append(line)
         self._read(line)
 
@@ -257,14 +254,15 @@ class Places:
     def _current_lines(self) -> list[bytes]:
         """What the file would say if it were written anew: who left last, who is a member, and who has agreed."""
         entries: list[dict[str, object]] = [
-            {"what": "left", "client": client, "id": id} for id, client in list(self._had.items()) if not self.find(id)
+            {"what": "left", "client": client, "id": id}
+            for id, client in list(self._last_slots.items())
+            if not self.find(id)
         ]
         for member in self.members.values():
-            own = {"id": member.id, "proof": member.proof, "kind": member.kind}
-            entries.append({"what": "joined", "client": member.client, **own})
+            entries.append({"what": "joined", **asdict(member)})
             if self.agreed(member):
                 entries.append({"what": "agreed", "client": member.client})
-        return [_line(entry) for entry in entries]
+        return list(map(canonical, entries))
 
     def _free(self, id: str, token: str, network: str) -> int:
         if self._invitations is not None:
@@ -284,16 +282,13 @@ class Places:
                 "take no more: ask its operator to allow more (--per-address), or to invite you",
                 retry=60.0,
             )
-        own = self._left_from(network)
+        now = self._clock()
+        own = {c for c, (other, since) in self._left_by.items() if other == network and now - since < self._absence}
         places = (
-            (client != self._had.get(id), client not in own, client in self._given, client) for client in self._vacant
+            (client != self._last_slots.get(id), client not in own, client in self._ever_held, client)
+            for client in self._vacant
         )
         return min(places)[-1]
-
-    def _left_from(self, network: str) -> set[int]:
-        """The slots that somebody from this network left not long ago."""
-        now = self._clock()
-        return {c for c, (other, since) in self._left_by.items() if other == network and now - since < self._absence}
 
     @property
     def _vacant(self) -> list[int]:
@@ -301,16 +296,16 @@ class Places:
 
     def _has_all(self, network: str) -> bool:
         """Whether one network holds as many slots as it may."""
-        return self._most is not None and sum(other == network for other in self._networks.values()) >= self._most
+        return sum(other == network for other in self._networks.values()) >= self._most
 
     def _take_back(self, slots: Iterable[int]) -> None:
-        """Free those of some slots whose holders are native, gone, and never agreed."""
+        """Free those of `slots` that belong to native clients which are away and never agreed."""
         for member in [self._members[client] for client in slots if client in self._members]:
             if self._never_agreed(member):
                 self._take(member)
 
     def _take_from_absent(self, slots: Iterable[int]) -> None:
-        """Free that one of some slots whose holder has been absent longest, if it has been for too long."""
+        """Free the slot with the holder that has been absent longest, if that is too long."""
         absent = [m for client in slots if (m := self._members.get(client)) is not None and self._is_reclaimable(m)]
         if absent:
             self._take(min(absent, key=lambda member: self._absent_since[member.id]))
@@ -320,7 +315,7 @@ class Places:
         self._freed(member.client)
 
     def _never_agreed(self, member: Member) -> bool:
-        return member.kind == "native" and member.client not in self._agreed and not self._here[member.id]
+        return member.kind == "native" and member.client not in self._agreed and not self._connections[member.id]
 
     def _is_reclaimable(self, member: Member) -> bool:
         """Whether a slot may be given to somebody else who needs it."""
@@ -341,10 +336,6 @@ class Places:
         return slot
 
 
-def _line(entry: dict[str, object]) -> bytes:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
-
-
 class Receipts:
     """The last receipt of each identity, in a file. Slots change hands, and a receipt is its maker's alone.
 
@@ -356,11 +347,9 @@ class Receipts:
         self._kept: dict[str, bytes] = {}  # id -> receipt
         self._unsettled = False
         self._turn = threading.Lock()
-        try:
-            if path.exists():
+        if path.exists():
+            with reading(path):
                 self._kept = {str(id): bytes.fromhex(text) for id, text in json.loads(path.read_text()).items()}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
     def of(self, member: Member) -> bytes:
         """The last receipt of a member; empty if it gave none."""
@@ -373,16 +362,13 @@ class Receipts:
             self._kept[member.id] = receipt
             self._unsettled = True
 
-    def _forget_strangers(self) -> None:
-        strangers = [id for id in self._kept if not self._holds(id)]
-        for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
-            del self._kept[id]
-
     def settle(self) -> None:
         """Write them down, durably, if any are new; from any thread."""
         with self._turn:
             if self._unsettled:
-                self._forget_strangers()
+                strangers = [id for id in self._kept if not self._holds(id)]
+                for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
+                    del self._kept[id]
                 kept = {id: receipt.hex() for id, receipt in self._kept.items()}
                 write_whole(self._path, json.dumps(kept).encode())
                 self._unsettled = False

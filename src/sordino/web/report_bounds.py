@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from sordino.methods.robust import Agreement, Median, NormFilter, RobustSpec, Tr
 from sordino.methods.upload import Float64s
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation
-from sordino.runs.preflight import PrivateSilo
+from sordino.runs.senders import PrivateSilo
 
 WORTH = 3.0  #: honest reports that the worst one may be worth
 FEWEST = 3  #: reports of a round, below which no rule can tell the hostile one from the others
@@ -35,8 +34,8 @@ _LENGTH = "LENGTH being about that of an honest report (`sordino run RECIPE --se
 def check_bounds(parts: Federation) -> None:
     """Refuse an open federation in which one report could decide the model; remedies are named."""
     recipe = parts.recipe
-    method: Any = recipe.method
-    quorum, rule = max(1, recipe.rounds.quorum), method.aggregation
+    method, quorum = recipe.method, max(1, recipe.rounds.quorum)
+    rule = method.aggregation
     if isinstance(rule, RobustSpec) and quorum < FEWEST:
         raise _refusal(
             recipe,
@@ -114,7 +113,7 @@ def _lengths(parts: Federation) -> Float64s:
     return np.where(squares > 0, np.sqrt(squares), plain)
 
 
-def _rule_holds(rule: Any) -> bool:
+def _rule_holds(rule: object) -> bool:
     """Whether a rule keeps single values near those of honest reports, however large the worst ones are."""
     return isinstance(rule, TrimmedMean | Median) or (isinstance(rule, NormFilter) and rule.factor <= WORTH)
 
@@ -124,7 +123,7 @@ def _rule_holds(rule: Any) -> bool:
 
 def _remedies(parts: Federation) -> list[str]:
     """Settings with which the federation is accepted; bits take neither a norm nor a rule."""
-    method: Any = parts.recipe.method
+    method = parts.recipe.method
     at_first = _worth_at_first(parts)
     if at_first <= WORTH:
         enough = (k for k in range(1, parts.clients + 1) if at_first * _growth(parts.recipe, k) <= WORTH)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -27,7 +25,7 @@ class NotListening(SordinoError):
     """The server cannot listen where it was asked to."""
 
 
-class _GuardedServer(uvicorn.Server):
+class GuardedServer(uvicorn.Server):
     """Accepts few at a time and has TLS begin in the doorway; tells event streams to end before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
@@ -35,18 +33,15 @@ class _GuardedServer(uvicorn.Server):
         self._site, self._ready = site, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._guard_tls()
+        config = self.config
+        if config.ssl is not None:
+            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
+            config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
         await super().startup(sockets)
         if self.started:
             for listening in sockets or ():
                 listening.listen(QUEUE)
             self._ready()
-
-    def _guard_tls(self) -> None:
-        config = self.config
-        if config.ssl is not None:
-            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
-            config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.stopping = True
@@ -72,7 +67,8 @@ def listen(place: TlsAddress) -> socket.socket:
     return listening
 
 
-def _config(site: Site, place: TlsAddress) -> uvicorn.Config:
+def config_for(site: Site, place: TlsAddress) -> uvicorn.Config:
+    """The uvicorn settings of a site."""
     return uvicorn.Config(
         create_app(site),
         http=functools.partial(GuardedHttp, doorway=site.doorway),  # type: ignore[arg-type]
@@ -96,7 +92,7 @@ def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
     with closing(listen(place)) as listening:
         port = listening.getsockname()[1]
-        server = _GuardedServer(_config(site, place), site, lambda: ready(port))
+        server = GuardedServer(config_for(site, place), site, lambda: ready(port))
         with suppress(KeyboardInterrupt), _ending_in_order():
             server.run(sockets=[listening])
         if not server.started:
@@ -105,7 +101,7 @@ def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """The server hands a SIGTERM on when it has stopped: that is no reason to die of it."""
+    """Ignore the SIGTERM that uvicorn raises again once it has stopped."""
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         yield
@@ -113,30 +109,4 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
-    """Serve in a thread, for as long as it is needed; the port comes back. For tests and for programs."""
-    place = place or TlsAddress()
-    with closing(listen(place)) as listening:
-        started = threading.Event()
-        server = _GuardedServer(_config(site, place), site, started.set)
-
-        def serve_it() -> None:
-            try:
-                asyncio.run(server.serve(sockets=[listening]))
-            finally:
-                started.set()
-
-        thread = threading.Thread(target=serve_it, daemon=True)
-        thread.start()
-        started.wait(120)
-        try:
-            if not server.started:
-                raise NotListening("the server could not start")
-            yield listening.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join(60)
-
-
-__all__ = ["NotListening", "listen", "serve", "serving"]
+__all__ = ["GuardedServer", "NotListening", "config_for", "listen", "serve"]

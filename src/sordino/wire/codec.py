@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sordino.errors import InvalidInput
@@ -19,6 +21,7 @@ from sordino.errors import InvalidInput
 VERSION = 2  #: of the whole wire format; a reader refuses any other
 LENGTH_BYTES = 4
 Buffer = bytes | bytearray | memoryview
+JsonObject = dict[str, Any]  #: what JSON holds between braces
 _LENGTH = struct.Struct("<I")
 
 
@@ -31,59 +34,58 @@ class Parts(NamedTuple):
     rest: Buffer
 
 
+@dataclass(frozen=True)
 class Layout:
-    """How one kind of message is laid out; `what` is its name in refusals."""
+    """How one kind of message is laid out."""
 
-    def __init__(
-        self,
-        magic: bytes,
-        what: str,
-        fields: str = "",
-        *,
-        kinds: Iterable[int] = (0,),
-        blobs: int = 0,
-        rest: bool = True,
-        version: int = VERSION,
-    ) -> None:
-        """`fields` are those of `struct`, without a byte order; without `rest`, the message ends after the blobs.
+    magic: bytes
+    what: str  #: its name in refusals
+    fields: str = ""  #: those of `struct`, without a byte order
+    kinds: Iterable[int] = (0,)
+    blobs: int = 0
+    rest: bool = True  #: whether something may follow the blobs
+    version: int = VERSION  #: another one for what is also kept in files of other versions
 
-        `version` differs from the wire's for what is also kept in files of other versions.
-        """
-        self._magic, self._what, self._version, self._kinds = magic, what, version, frozenset(kinds)
-        self._head, self._blobs, self._rest = struct.Struct(f"<2sBB{fields}"), blobs, rest
+    @cached_property
+    def _head(self) -> struct.Struct:
+        return struct.Struct(f"<2sBB{self.fields}")
+
+    @cached_property
+    def _kinds(self) -> frozenset[int]:
+        return frozenset(self.kinds)
 
     @property
     def size(self) -> int:
         """Bytes before the first blob."""
         return self._head.size
 
-    def pack(self, *fields: Any, kind: int = 0, blobs: Iterable[bytes] = (), rest: Buffer = b"") -> bytes:
+    def pack(self, *fields: object, kind: int = 0, blobs: Iterable[bytes] = (), rest: Buffer = b"") -> bytes:
         """The bytes of a message."""
-        return b"".join((self._head.pack(self._magic, self._version, kind, *fields), join(*blobs), rest))
+        return b"".join((self._head.pack(self.magic, self.version, kind, *fields), join(*blobs), rest))
 
     def unpack(self, message: Buffer) -> Parts:
         """What `pack` put together; anything else is refused."""
         if not isinstance(message, Buffer) or len(message) < self.size:
             self._check_version(message)
-            raise InvalidInput(f"{self._what} has at least {self.size} bytes: this one was cut off")
+            raise InvalidInput(f"{self.what} has at least {self.size} bytes: this one was cut off")
         magic, version, kind, *fields = self._head.unpack_from(message)
-        if (magic, version) != (self._magic, self._version):
+        if (magic, version) != (self.magic, self.version):
             self._check_version(message)
         if kind not in self._kinds:
-            raise InvalidInput(f"{self._what} of an unknown kind {kind}")
-        blobs, rest = split(message, self._blobs, self._what, self.size)
-        if len(rest) and not self._rest:
-            raise InvalidInput(f"{self._what} has {len(rest)} bytes too many")
+            raise InvalidInput(f"{self.what} of an unknown kind {kind}")
+        blobs, rest = split(message, self.blobs, self.what, self.size)
+        if len(rest) and not self.rest:
+            raise InvalidInput(f"{self.what} has {len(rest)} bytes too many")
         return Parts(kind, tuple(fields), blobs, rest)
 
     def _check_version(self, message: Buffer) -> None:
         """Refuse what is no message of this layout, and one of another version with what to do."""
         start = bytes(message[:3]) if isinstance(message, Buffer) else b""
-        if start[:2] != self._magic[: len(start)]:
-            raise InvalidInput(f"this is not {self._what}")
-        if len(start) == 3 and start[2] != self._version:
+        if start[:2] != self.magic[: len(start)]:
+            raise InvalidInput(f"this is not {self.what}")
+        if len(start) == 3 and start[2] != self.version:
             raise InvalidInput(
-                f"{self._what} came in version {start[2]} of the wire format, here it is {self._version}: run the same "
+                f"{self.what} came in version {start[2]} of the wire format, here it is {self.version}: run the same "
                 "version of Sordino on both sides, and ask for a new one"
             )
 
@@ -130,15 +132,15 @@ def text(raw: bytes, what: str) -> str:
 Form = type | list[type]  #: of a header's field: a type, or a list of values of one type
 
 
-def canonical(header: Mapping[str, Any]) -> bytes:
+def canonical(header: Mapping[str, object]) -> bytes:
     """JSON with sorted keys, without spaces, in ASCII, without numbers that are not finite."""
     return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_header(raw: Buffer, what: str, forms: Mapping[str, Form]) -> dict[str, Any]:
+def read_header(raw: Buffer, what: str, forms: Mapping[str, Form]) -> JsonObject:
     """The header that `canonical` wrote, with exactly these fields of exactly these types."""
     try:
-        header: dict[str, Any] = json.loads(bytes(raw))
+        header: JsonObject = json.loads(bytes(raw))
         good = type(header) is dict and set(header) == set(forms) and canonical(header) == raw
         good = good and all(_has_form(header[name], form) for name, form in forms.items())
     except (ValueError, TypeError, OverflowError, RecursionError):
@@ -148,13 +150,13 @@ def read_header(raw: Buffer, what: str, forms: Mapping[str, Form]) -> dict[str, 
     return header
 
 
-def _has_form(value: Any, form: Form) -> bool:
+def _has_form(value: object, form: Form) -> bool:
     if isinstance(form, list):
         return type(value) is list and all(type(each) is form[0] for each in value)
     return type(value) is form
 
 
 __all__ = [
-    "LENGTH_BYTES", "VERSION", "Buffer", "Form", "Layout", "Parts", "canonical", "join", "numbers", "read_header",
-    "read_numbers", "split", "text",
+    "LENGTH_BYTES", "VERSION", "Buffer", "Form", "JsonObject", "Layout", "Parts", "canonical", "join", "numbers",
+    "read_header", "read_numbers", "split", "text",
 ]  # fmt: skip

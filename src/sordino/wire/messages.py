@@ -63,10 +63,11 @@ class Plan:
         return cls(header["federation"], header["round"], header["settings"], _read_arrays(rest, header["arrays"]))
 
 
-def _is_shape(shape: Any) -> bool:
-    whole = type(shape) is list and all(type(side) is int for side in shape)
-    sides = whole and len(shape) <= MOST_SIDES and all(0 <= side < 2**32 for side in shape)
-    return sides and math.prod(max(1, side) for side in shape) < 2**48  # also of an array that one side makes empty
+def _is_shape(shape: object) -> bool:
+    if not isinstance(shape, list) or not all(type(side) is int and 0 <= side < 2**32 for side in shape):
+        return False
+    # no array is larger, were its empty sides not empty
+    return len(shape) <= MOST_SIDES and math.prod(max(1, side) for side in shape) < 2**48
 
 
 def _read_arrays(raw: Buffer, shapes: Mapping[str, list[int]]) -> dict[str, NDArray[np.float32]]:

@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, write_whole
+from sordino.storage.files import make_folder, reading, write_whole
 from sordino.wire.codec import Layout, join, numbers
 from sordino.wire.messages import DIGEST_BYTES, Plan
 
@@ -78,7 +78,7 @@ class Envelope:
 
     def is_signed(self, step: str, key: bytes) -> bool:
         """Whether the holder of this public key signed the message, for this step."""
-        return _verified(key, self.signature, self._signed(step))
+        return _verifies(key, self.signature, self._signed(step))
 
     def signed(self, step: str, key: Ed25519PrivateKey) -> Envelope:
         """The same with a signature."""
@@ -126,7 +126,7 @@ class Author:
                 f"a coordinator has a key of {KEY_BYTES} bytes and at most {MOST_ROTATIONS} rotations of it"
             )
         for rotation in self.rotations:
-            key = _handed_over(key, rotation)
+            key = _next_key(key, rotation)
         return key
 
     @property
@@ -142,22 +142,22 @@ class Author:
     def invites(self, terms: bytes, places: range, signature: bytes) -> bool:
         """Whether this author signed an invitation to terms of this digest, for these numbers."""
         known = 0 <= places.start < places.stop <= 2**32
-        return known and _verified(self.key, signature, _invitation(terms, places))
+        return known and _verifies(self.key, signature, _invitation(terms, places))
 
 
 def _invitation(terms: bytes, places: range) -> bytes:
     return _INVITATION + terms + numbers((places[0], places[-1]))
 
 
-def _handed_over(key: bytes, rotation: bytes) -> bytes:
+def _next_key(key: bytes, rotation: bytes) -> bytes:
     """The key after a rotation; refused where the one before did not sign it."""
     _, (new, signature), _, _ = _ROTATION.unpack(rotation)
-    if not _verified(key, signature, _KEY + key + new):
+    if not _verifies(key, signature, _KEY + key + new):
         raise InvalidInput("the key that signed before did not sign the rotation to a new one")
     return bytes(new)
 
 
-def _verified(key: bytes, signature: bytes, text: bytes) -> bool:
+def _verifies(key: bytes, signature: bytes, text: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
     except (InvalidSignature, ValueError):
@@ -186,18 +186,14 @@ class SigningKey:
             made = cls.new()
             made.write(path)
             return made
-        try:
+        remedy = "restore it from a backup. Clients answer to this key alone; without it, take another federation name"
+        with reading(path, remedy):
             found = json.loads(path.read_text(encoding="utf-8"))
             private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found["private"]))
             author = Author.of(found["first"], found["rotations"])
             if author.key != _public(private):
                 raise InvalidInput("its parts do not belong together")
             return cls(private, author)
-        except (OSError, ValueError, KeyError, TypeError, InvalidInput) as error:
-            raise InvalidInput(
-                f"{path} is damaged ({error}): restore it from a backup. Clients answer to this key alone; without it, "
-                "begin a federation under another name"
-            ) from None
 
     def write(self, path: Path) -> None:
         """Put it into a file that its owner alone may read."""
@@ -207,12 +203,9 @@ class SigningKey:
         }  # fmt: skip
         write_whole(path, (json.dumps(found, indent=1) + "\n").encode(), 0o600)
 
-    def rotated(self) -> SigningKey:
-        """A new key, which the old one signs."""
-        return self.rotated_to(Ed25519PrivateKey.generate())
-
-    def rotated_to(self, private: Ed25519PrivateKey) -> SigningKey:
-        """The same, to a key that is given."""
+    def rotated(self, private: Ed25519PrivateKey | None = None) -> SigningKey:
+        """The given key, or a new one, which the old one signs."""
+        private = private or Ed25519PrivateKey.generate()
         old, new = self.author.key, _public(private)
         rotation = _ROTATION.pack(new, self.private.sign(_KEY + old + new))
         return SigningKey(private, replace(self.author, rotations=(*self.author.rotations, rotation)))

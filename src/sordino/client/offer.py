@@ -1,0 +1,56 @@
+"""What joining a federation would mean, for the owner to read before agreeing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sordino.client.invitation import Invitation
+from sordino.privacy import history
+from sordino.privacy.history import RoundReleases
+from sordino.privacy.statement import Statement
+from sordino.report.statement import to_text
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What joining a federation would mean, for the owner to read."""
+
+    invitation: Invitation
+    schedule: tuple[RoundReleases, ...]  #: everything that would leave, round by round
+    delta: float  #: at which the statement gives its figures
+    fits: int  #: rounds of the schedule that the budget allows, from now on
+    rounds: int  #: rounds of the schedule
+    unprotected: tuple[str, ...]  #: kinds of release that would leave without a proof, with the owner's consent
+    agreed: bool  #: whether the owner has agreed to these very terms before
+    pinned: bool | None = None  #: whether the keys of all others are listed; None where there is no secure sum
+    budgets: int = 1  #: how many budgets the releases have to fit
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What the whole schedule tells, computed when it is looked at."""
+        title = f"What {self.invitation.federation} would learn of you"
+        return history.statement(self.schedule, 1, delta=self.delta, title=title)
+
+    def to_text(self, width: int = 110) -> str:
+        """The statement, and how many of the rounds the budget allows."""
+        lines = [to_text(self.statement, width)]
+        lines.append(
+            f"This client answers to one coordinator: the holder of the key {self.invitation.author.in_words}. "
+            "Compare it with what the coordinator tells you in person."
+        )
+        allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
+        lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
+        if self.pinned is False:
+            lines.append(
+                "What is said of the secure sum holds against a server that keeps to the protocol: you have not listed "
+                f"the others' keys under peers.{self.invitation.federation} in client.toml. Your budget against the "
+                "server alone decides."
+            )
+        if self.unprotected:
+            kinds = ", ".join(self.unprotected)
+            lines.append(f"Without any proof, as you allowed in client.toml, would leave: {kinds}.")
+        return "\n".join(lines) + "\n"
+
+
+__all__ = ["Offer"]
