@@ -17,7 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, channel_subjects, figures, once, promise, round_randomness, rows_for
+from sordino.audits.finished_run import (
+    FinishedRun,
+    View,
+    channel_subjects,
+    figures,
+    once,
+    promise,
+    round_randomness,
+    rows_for,
+)
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.mechanisms import exact_law, keeps
 from sordino.audits.statistics import Sample
