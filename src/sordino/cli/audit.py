@@ -161,9 +161,10 @@ def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
     from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_AuditJob, Case | Subject]] = [
-        (one, task) for one in audited for task in (*one.cases, *one.subjects)
-    ]
+    work: list[tuple[_AuditJob, Case | Subject]] = []
+    for one in audited:
+        work += [(one, case) for case in one.cases]
+        work += [(one, subject) for subject in one.subjects]
     for one, task in with_progress(work, "Auditing"):
         if isinstance(task, Case):
             one.rows.append(run(task, trials=trials, seed=seed))
