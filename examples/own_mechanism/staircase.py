@@ -6,7 +6,7 @@ a simulation whose statement shows no epsilon.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -32,10 +32,7 @@ class Staircase(ClipOnly):
 
         name: str = tag("staircase", "rounded at random to a few levels: no proof")
         levels: Annotated[int, Ge(2), Le(256)] = Field(default=16, description="how many levels there are")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return Staircase(vectors.box(), self.levels)
