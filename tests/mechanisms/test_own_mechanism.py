@@ -37,6 +37,8 @@ class HalfTheNoise:
 
 
 class Coin(Honest):
+    guarantee = Honest.guarantee
+
     def randomize(self, values, randomness, *, tensor=0):
         return super().randomize(values, HalfTheNoise(randomness), tensor=tensor)
 

@@ -244,7 +244,7 @@ def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: Au
         Bench(),
     )  # fmt: skip
     count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
-    fleet = SimulatedFleet(work, federation.ledger(), workers=count, report_bytes=4 * federation.upload.values)
+    fleet = SimulatedFleet(work, federation.ledger(), workers=count)
     channel, state = ListeningChannel(), method.init()
     start = state.parameters
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))

@@ -138,7 +138,7 @@ def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
     """Each trial an upload of the first round."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    population = federation.population
     own = population.data(silo, torch.device("cpu"))
     assert own is not None
     without = ClientData(own.x[:1], own.y[:1])

@@ -30,7 +30,6 @@ from sordino.audits.finished_run import (
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.mechanisms import exact_law, keeps
 from sordino.audits.statistics import Sample
-from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, Output
@@ -168,7 +167,7 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
         vectors.append(np.array(rows, np.float32))
         return honest(self, clients, rows, draw, sizes)
 
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    population = federation.population
     bench = Bench()
     cohort = Cohort(
         tuple(clients),

@@ -11,10 +11,10 @@ from sordino.cli.ledger import budget_as_json, terms_as_json
 from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import Budget, Release
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.privacy.guarantee import Budget, Release
     from sordino.runs.fitting import Family, Fit, Question
     from sordino.runs.preflight import Preflight
 
@@ -132,7 +132,7 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
     from sordino.privacy.ledger import terms
     from sordino.privacy.planning import rounds_allowed, stated_epsilon
 
-    budget, release = question.budget, family.release(parameter, question)
+    budget, release = question.budget, question.release(family.sender(parameter))
     rounds, epsilon, guarantee = rounds_allowed(budget, release), stated_epsilon(budget, release), release.guarantees[0]
     found: dict[str, object] = {
         "mechanism": family.name,
