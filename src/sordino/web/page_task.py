@@ -192,9 +192,9 @@ def _terms(budget: Budget) -> JsonObject:
 def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> JsonObject:
     """What a ledger with this budget counts after reports in 1, 2, .. of these rounds."""
     account, totals = Account.opening(budget), list[float | str]()
-    for number, releases in enumerate(rounds, 1):
+    for releases in rounds:
         for release in releases:
-            account = account.after(replace(release, id=f"{number}/{release.id}"))
+            account = account.after(release)
         totals.append(_finite(account.spent))
     return _terms(budget) | {"epsilon": totals}
 
