@@ -123,10 +123,10 @@ def budget(
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
     about first, and stays visible in the ledger for ever.
     """
-    _changed(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    with _opened_or_created(path) as ledger:
+    _change_budget(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
+    with _open_or_create(path) as ledger:
         before = ledger.standing(dataset).budget
-        after = _changed(before, epsilon, delta, basis, adjacency, adversary)
+        after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
         if before is not None and _loosens(before, after) and not yes:
             question = f"Change {dataset!r} from {_in_words(before)} to {_in_words(after)}? More may leave then"
             typer.confirm(question, abort=True, err=True)
@@ -149,7 +149,7 @@ def consent(
     """
     if not unproven and not claimed:
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-    with _opened_or_created(path) as ledger:
+    with _open_or_create(path) as ledger:
         for what in unproven or []:
             ledger.set_consent(dataset, what, granted=not withdraw)
         if claimed:
@@ -157,7 +157,7 @@ def consent(
         _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
-def _opened_or_created(path: Path) -> Ledger:
+def _open_or_create(path: Path) -> Ledger:
     from sordino.privacy.ledger import Ledger
 
     if path.exists():
@@ -167,7 +167,7 @@ def _opened_or_created(path: Path) -> Ledger:
     return ledger
 
 
-def _changed(
+def _change_budget(
     before: Budget | None,
     epsilon: float,
     delta: float | None,

@@ -160,7 +160,7 @@ def batch_head(terms: Terms, group: int, clients: int) -> bytes:
     return _BATCH.pack(group, envelope_bytes(terms), terms.positions, clients, terms.digest)
 
 
-def mixed(envelopes: Bytes) -> Bytes:
+def mix(envelopes: Bytes) -> Bytes:
     """`[positions, n, bytes]`, for each position in an order of its own, which the operating system draws.
 
     Sorting n random words of 64 bits gives every order alike, up to n^2 * 2^-65 for two that are equal.
@@ -231,7 +231,7 @@ class Sealed:
             unused = (1 << 8 * terms.content_bytes) - (1 << used)  # bits that stand for no value
             heard: set[bytes] = set()
             for _ in range(self.clients):
-                found = _opened(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
+                found = _open_one(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
                 start += size
                 if isinstance(found, str):
                     refused[found] += 1
@@ -241,7 +241,7 @@ class Sealed:
         return Opening(contents, good, dict(refused))
 
 
-def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
+def divide(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     """A batch in so many parts of about as many positions, fewer where it has not as many; another's is refused."""
     _, (group, size, positions, clients, digest), _, envelopes = _BATCH.unpack(memoryview(batch))
     if digest != terms.digest or (size, positions) != (envelope_bytes(terms), terms.positions):
@@ -253,7 +253,7 @@ def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     return [Sealed(group, clients, a, envelopes[each * a : each * b]) for a, b in pairwise(edges)]
 
 
-def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
+def join_parts(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
     """All parts of a batch, in their order, opened."""
     good = min(int(part.good.min()) for part in parts)
     contents = np.concatenate([part.contents for part in parts], axis=1)[:good]
@@ -263,7 +263,7 @@ def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
     return OpenedBatch(group, BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values), dict(refused))
 
 
-def _opened(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[bytes], unused: int) -> bytes | str:
+def _open_one(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[bytes], unused: int) -> bytes | str:
     """The content, or why there is none. A nonce counts as heard once it has opened: no rubbish can take its place."""
     nonce = envelope[:NONCE_BYTES]
     if nonce in heard:
