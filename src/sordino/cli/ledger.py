@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -41,14 +42,9 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     with Ledger.open(path) as ledger:
         standings, entries = ledger.standings(), ledger.entries()
     if as_json:
-        print_json(
-            {
-                "path": str(path),
-                "head": entries[-1].hash,
-                "datasets": [_standing_as_json(name, standing) for name, standing in standings.items()],
-                "entries": [_entry_as_json(entry, standings) for entry in entries],
-            }
-        )
+        sets = [_standing_as_json(name, standing) for name, standing in standings.items()]
+        lines = [_entry_as_json(entry, standings) for entry in entries]
+        print_json({"path": str(path), "head": entries[-1].hash, "datasets": sets, "entries": lines})
         return
     _print_standings(standings)
     names = ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
@@ -176,7 +172,6 @@ def _change_budget(
     adversary: str | None,
 ) -> Budget:
     """The budget that the options describe, with what they leave out taken from the one before."""
-
     base = before or Budget(limit=1.0)
     return Budget(
         limit=epsilon,
@@ -336,10 +331,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
                 **line,
                 "kind": "release",
                 "pinned": pinned,
-                "dataset": key.dataset,
-                "federation": key.federation,
-                "round": key.round,
-                "plan_hash": key.plan_hash,
+                **asdict(key),
                 "report_sha256": report_sha256,
                 "releases": [
                     {
