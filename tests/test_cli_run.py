@@ -15,6 +15,7 @@ import pytest
 from sordino.fleets import simulated
 from sordino.recipe import Recipe, shipped
 from sordino.report.compare import compare
+from sordino.report.comparison_page import write_comparison
 from sordino.report.folder import RunFolder
 from sordino.runs import simulation
 from sordino.storage.files import NotWritten
@@ -400,7 +401,7 @@ def test_a_comparison_is_written_into_a_folder_and_never_over_a_file(tiny, tmp_p
         assert refused.stderr.startswith("Refused: nothing can be written to")
         assert "--out" in refused.stderr and "Traceback" not in refused.output
         with pytest.raises(NotWritten):
-            compare([tmp_path / "run"]).write(out)
+            write_comparison(compare([tmp_path / "run"]), out)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -1,6 +1,5 @@
 """The noise that is predicted is the noise that comes, and the sentences say what the figures mean."""
 
-import json
 import math
 
 import numpy as np
@@ -29,7 +28,8 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infi
 from sordino.randomness import Keystream
 from sordino.report.expectations import LEVELS, sentences, verdict
 from sordino.report.words import figure
-from sordino.runs.preflight import ClientGroup, MechanismSender, PrivateSilo, groups_of, of_federation, preflight
+from sordino.runs.preflight import ClientGroup, Facts, Preflight, groups_of, of_federation
+from sordino.runs.senders import MechanismSender, PrivateSilo
 
 BOX = Box(0.0, 0.1)
 
@@ -38,9 +38,9 @@ def two_point(epsilon=1.0, box=BOX):
     return MechanismSender(TwoPoint(epsilon, box))
 
 
-def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, **more):
+def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, asked=None, **more):
     group = ClientGroup(tuple(range(clients)), sender or two_point(), budget)
-    return preflight([group], values=values, rounds=rounds, **more)
+    return Preflight([group], values, rounds, asked, **more)
 
 
 def silo(gains=(0.5,) * 20):
@@ -92,7 +92,7 @@ def test_clients_of_several_strengths_add_up_by_their_numbers():
     one, four = two_point(1.0), two_point(4.0)
     variances = {s: s.noise(650) for s in (one, four)}
     groups = groups_of([one, four], [0, 1, 1, 1])
-    found = preflight(groups, values=650, rounds=1)
+    found = Preflight(groups, values=650, rounds=1)
     assert found.noise == pytest.approx(math.sqrt((variances[one] + 3 * variances[four]) / 4 / 4))
 
 
@@ -100,8 +100,8 @@ def test_weights_by_inverse_variance_give_the_least_noise():
     """{1, 1, 10}: 1 / (1 + 1 + 0.01), which is less than the plain mean's 102 / 9."""
     box = L2Ball(1.0)
     quiet, loud = (MechanismSender(Gaussian(sigma, box)) for sigma in (1.0, 10.0))
-    plain = preflight(groups_of([quiet, loud], [0, 0, 1]), values=100, rounds=1)
-    weighed = preflight(groups_of([quiet, loud], [0, 0, 1], weights=[1.0, 0.01]), values=100, rounds=1)
+    plain = Preflight(groups_of([quiet, loud], [0, 0, 1]), values=100, rounds=1)
+    weighed = Preflight(groups_of([quiet, loud], [0, 0, 1], weights=[1.0, 0.01]), values=100, rounds=1)
     assert plain.noise == pytest.approx(math.sqrt(100 * 102 / 9), rel=1e-4)
     assert weighed.noise == pytest.approx(math.sqrt(100 / 2.01), rel=1e-4)
 
@@ -230,7 +230,7 @@ def test_ranges_are_held_against_the_sizes_of_values(sender, sizes, words):
 def test_budgets_that_run_out_are_announced_with_the_round():
     """Each upload costs 650: budgets of 2,000 and 7,000 admit 3 and 10 of them."""
     budgets = [Budget(2000.0)] * 5 + [Budget(7000.0)] * 15
-    found = preflight(groups_of([two_point()], [0] * 20, budgets=budgets), values=650, rounds=10)
+    found = Preflight(groups_of([two_point()], [0] * 20, budgets=budgets), values=650, rounds=10)
     assert [(o.clients, o.reports, o.lasts) for o in found.outlooks] == [
         (tuple(range(5)), 3, False),
         (tuple(range(5, 20)), 10, True),
@@ -260,7 +260,7 @@ def test_clients_who_are_not_asked_every_time_spend_less():
 
 def test_many_different_budgets_are_summed_up():
     budgets = [Budget(700.0 * k) for k in range(1, 11)]
-    found = preflight(groups_of([two_point()], [0] * 10, budgets=budgets), values=650, rounds=6)
+    found = Preflight(groups_of([two_point()], [0] * 10, budgets=budgets), values=650, rounds=6)
     assert sentences(found)[1] == (
         "The budgets of 5 of 10 clients last for all 6 rounds; the others run out after 1 to 5 reports each, and these "
         "clients then decline."
@@ -271,9 +271,9 @@ def test_what_the_owner_lets_go_unproven_does_not_count():
     upload = two_point().releases(650)[0]
     why = Guarantee(SERVER, Adjacency.CLIENT, Infinite("sent as it is"), "none")
     count = Release("count", "planned", "sample count", (why,))
-    group = ClientGroup((0,), two_point(), Budget(2000.0), round_releases=(upload, count))
-    assert preflight([group], values=650, rounds=10).outlooks[0].reports == 0
-    consenting = preflight([group], values=650, rounds=10, allow_unproven=["sample count", "model update"])
+    group = ClientGroup((0,), two_point(), Budget(2000.0), schedule=((upload, count),))
+    assert Preflight([group], values=650, rounds=10).outlooks[0].reports == 0
+    consenting = Preflight([group], values=650, rounds=10, facts=Facts(allow_unproven=("sample count", "model update")))
     assert consenting.outlooks[0].reports == 3
 
 
@@ -401,8 +401,8 @@ def test_what_is_announced_in_the_first_round_only_is_counted_once():
 
 def test_a_schedule_has_an_entry_for_every_round():
     group = ClientGroup((0,), two_point(), schedule=(two_point().releases(650),) * 3)
-    with pytest.raises(InvalidInput, match="each of the 10 rounds"):
-        preflight([group], values=650, rounds=10)
+    with pytest.raises(InvalidInput, match="10 rounds"):
+        Preflight([group], values=650, rounds=10)
 
 
 # --- noise that the server adds -------------------------------------------------------------------------------------
@@ -480,7 +480,7 @@ def test_claims_stand_beside_proofs_with_all_their_terms():
 
 def test_many_kinds_of_clients_are_told_by_their_extremes():
     senders = [two_point(e) for e in (5.0, 1.0, 2.0, 3.0, 4.0)]
-    found = preflight(groups_of(senders, [0, 1, 2, 3, 4]), values=10, rounds=1)
+    found = Preflight(groups_of(senders, [0, 1, 2, 3, 4]), values=10, rounds=1)
     assert [loss.clients for loss in found.losses] == [(0,), (1,)]
     assert "These are the extremes of 5 kinds of clients; all others lie in between." in sentences(found)
 
@@ -501,17 +501,6 @@ def test_reports_are_weighed_by_their_encoding(sender, size):
     assert sentences(found)[-1] == f"A report has {size:,} bytes for 650 values."
 
 
-def test_everything_is_ready_for_json():
-    found = ahead(budget=Budget(2000.0, 1e-5), update_norm=1e-3, largest_value=0.1)
-    packed = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert packed["noise"] == found.noise and packed["level"] == found.level
-    assert packed["budgets"][0]["budget"]["adjacency"] == "client"
-    assert packed["losses"][0]["proven"]["basis"]
-    nothing = ahead(MechanismSender(NoPrivacy())).to_json()
-    assert nothing["losses"][0]["proven"]["epsilon"] == "infinity"
-    json.dumps(nothing, allow_nan=False)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True))
 def test_groups_hold_every_client_once(chosen):
@@ -529,12 +518,12 @@ def test_groups_hold_every_client_once(chosen):
         (lambda: ahead(asked=21), "at most 20"),
         (lambda: ahead(update_norm=0.0), "leave it out"),
         (lambda: ahead(largest_value=math.nan), "leave it out"),
-        (lambda: preflight([], values=1, rounds=1), "at least one group"),
+        (lambda: Preflight([], values=1, rounds=1), "at least one group"),
         (lambda: ClientGroup((), two_point()), "at least one client"),
         (lambda: ClientGroup((0,), two_point(), weight=0.0), "weight"),
         (lambda: MechanismSender(TwoPoint([1.0, 2.0])), "of its own"),
         (lambda: groups_of([two_point()], [0, 0], budgets=[Budget(1.0)]), "one each"),
-        (lambda: ahead(two_point(1.0, Box(0.0, np.full(3, 0.1)))), "650 values"),
+        (lambda: ahead(two_point(1.0, Box(0.0, np.full(3, 0.1)))).noise, "650 values"),
     ],
     ids=["values", "rounds", "asked", "norm", "largest", "groups", "clients", "weight", "many", "budgets", "box"],
 )

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,47 @@ PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms"
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms of sordino that a file imports, at the top or inside functions, `WORDS` aside."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported_names(tree: ast.AST, *, types: bool = True) -> set[str]:
+    """All names of sordino that code imports, at the top or inside functions; `types`: also those for types alone."""
+    names, left = set(), [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+            left += node.orelse
+            continue
+        left += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sordino"):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names if alias.name.startswith("sordino")}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "deferred":
+            names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+    return names
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of sordino that a file imports, `WORDS` aside."""
+    names = imported_names(ast.parse(path.read_text()))
     return {name.split(".")[1] for name in names if "." in name and not name.startswith(f"{WORDS}.")}
+
+
+def imports_of_modules() -> dict[str, set[str]]:
+    """The modules that each module of sordino imports when it runs."""
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    trees = {name.removesuffix(".__init__"): ast.parse(path.read_text()) for name, path in paths.items()}
+    found = {}
+    for module, tree in trees.items():
+        names = imported_names(tree, types=False)
+        found[module] = {name if name in trees else name.rpartition(".")[0] for name in names} & trees.keys() - {module}
+    return found
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """Imports inside functions count; those for types alone do not."""
+    try:
+        list(TopologicalSorter(imports_of_modules()).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("room", list(FORBIDDEN))

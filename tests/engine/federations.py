@@ -73,4 +73,4 @@ def work(
 
 
 def fleet(given: Work, ledger=None, workers: int = 1) -> SimulatedFleet:
-    return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * given.method.first_upload.values)
+    return SimulatedFleet(given, ledger, workers=workers)

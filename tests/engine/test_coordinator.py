@@ -220,7 +220,7 @@ def test_a_plan_that_was_written_down_is_sent_as_it_is_and_must_be_this_rounds()
     plan = Plan.decode(given.method.plan(state, "test").encode())
     after, held = coordinator.round(state, plan)
     assert set(sent) == {plan.encode()} and held.plan is plan and held.attendance.clients == tuple(range(6))
-    with pytest.raises(InvalidInput, match="plan of round 1"):
+    with pytest.raises(InvalidInput, match="round 1"):
         coordinator.round(after, plan)
 
 

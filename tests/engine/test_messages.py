@@ -79,7 +79,7 @@ def test_a_decline_carries_nothing():
 @pytest.mark.parametrize("message", [plan().encode(), answer_to(plan(), b"x")], ids=["plan", "answer"])
 def test_another_version_is_refused_with_the_remedy(message):
     newer = message[:2] + bytes([VERSION + 1]) + message[3:]
-    with pytest.raises(InvalidInput, match=f"version {VERSION + 1}.*same version"):
+    with pytest.raises(InvalidInput, match=f"version {VERSION + 1}"):
         (Plan if message[:2] == b"SP" else Answer).decode(newer)
 
 

@@ -16,11 +16,10 @@ from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.folder import RunFolder
-from sordino.runs.checkpoint import Belongings
+from sordino.runs.checkpoint import Belongings, DamagedRun
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import wire
 from sordino.runs.observer import Observer
-from sordino.runs.simulation import work_of
 from sordino.runs.store import FileStore
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import left, recipe
@@ -39,7 +38,7 @@ def prepared_recipe(**more: Any) -> Any:
 
 def own_fleet(ledger: MemoryLedger | None = None) -> tuple[Any, SimulatedFleet]:
     federation = wire(prepared_recipe())
-    return federation.method, SimulatedFleet(work_of(federation, Bench()), ledger)
+    return federation.method, SimulatedFleet(federation.work(Bench()), ledger)
 
 
 class StopsAfter(Observer):
@@ -74,13 +73,16 @@ def test_all_clients_prepare_once_and_are_charged_then():
     assert len(record.attendance.reported) == 4 and own._ledger.standing(0).spent == 0.5
 
 
-def test_clients_that_have_prepared_are_handed_what_they_made_and_not_their_records():
+def test_clients_that_have_prepared_are_handed_what_they_made_and_not_their_records(monkeypatch):
     method, own = own_fleet()
-    Coordinator(method, own, Direct(), "tiny").prepare()
-    (task, *_) = own._tasks([0, 1])
-    cohort = task.cohort(own._work)
-    assert cohort.data == (None, None) and [set(kept) for kept in cohort.prepared] == [{"records", "labels"}] * 2
-    assert all(data is not None for data in Task((0, 1), ({}, {})).cohort(own._work).data)
+    coordinator, cohorts, honest = Coordinator(method, own, Direct(), "tiny"), [], Ldpfl.report
+    coordinator.prepare()
+    monkeypatch.setattr(Ldpfl, "report", lambda own, plan, c, *more: cohorts.append(c) or honest(own, plan, c, *more))
+    coordinator.round(method.init())
+    made = [kept for cohort in cohorts for kept in cohort.prepared]
+    assert [set(kept) for kept in made] == [{"records", "labels"}] * 4
+    assert all(data is None for cohort in cohorts for data in cohort.data)
+    assert all(data is not None for data in Task((0, 1), ({}, {})).cohort(own.work).data)
 
 
 def test_whoever_prepared_before_does_not_do_so_again(monkeypatch):
@@ -152,7 +154,7 @@ def test_a_run_without_what_was_prepared_does_not_go_on(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         run(prepared_recipe(), folder=tmp_path / "cut", workers=1, observer=StopsAfter(2))
     (tmp_path / "cut" / "checkpoint" / "clients" / "1.safetensors").unlink()
-    with pytest.raises(InvalidInput, match="not to be made again"):
+    with pytest.raises(DamagedRun, match="checkpoint/clients"):
         run(prepared_recipe(), folder=tmp_path / "cut", resume=True, workers=1)
 
 
@@ -174,7 +176,7 @@ def test_belongings_are_written_once_and_read_back(tmp_path: Path):
 def test_damaged_belongings_are_refused(tmp_path: Path):
     Belongings(tmp_path / "checkpoint" / "clients")[0] = {"records": np.zeros(3, np.uint8)}
     (tmp_path / "checkpoint" / "clients" / "0.safetensors").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match=r"0\.safetensors is damaged"):
+    with pytest.raises(DamagedRun, match=r"0\.safetensors"):
         Belongings(tmp_path / "checkpoint" / "clients")
 
 

@@ -43,6 +43,10 @@ CASES: dict[str, dict[str, Any]] = {
         "training.optimizer": {"name": "sgd", "lr": 1e-9},
     },
     "target": {"data.validation": 0.3, "rounds.target_accuracy": 0.15, "rounds.count": 20},
+    "another rule": {
+        "rounds.stop": {"kind": "tests.methods.test_stopping_rules:AfterEvaluations", "evaluations": 3},
+        "rounds.stop_on": "test", "rounds.count": 9,
+    },
     "momentum and decay": {
         "training.optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "decay": 0.1},
         "split": {"kind": "sizes", "sizes": [3, 12, 20, 5]},
@@ -301,9 +305,9 @@ def test_a_finished_run_is_not_done_again_but_its_files_are_made_whole(tmp_path)
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "absent"):
-        with pytest.raises(InvalidInput, match=r"not a run's folder"):
+        with pytest.raises(InvalidInput, match="folder"):
             sordino.run(recipe(), folder=folder, resume=True)
-    with pytest.raises(InvalidInput, match="resume needs the folder"):
+    with pytest.raises(InvalidInput, match="resume"):
         sordino.run(recipe(), resume=True)
     assert not (tmp_path / "absent").exists()
 
@@ -398,7 +402,7 @@ def test_a_run_whose_records_are_lost_does_not_go_on(halted, name, lines):
     """Without them, what was released in the first rounds would be free."""
     path = halted / name
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1 : 1 + lines]))
-    with pytest.raises(SordinoError, match="anew in another folder"):
+    with pytest.raises(SordinoError, match="damaged or missing"):
         sordino.run(recipe(), folder=halted, resume=True)
 
 
@@ -423,5 +427,5 @@ def test_a_model_that_changed_in_the_meantime_is_refused(tmp_path, monkeypatch):
         sordino.run(given, folder=tmp_path / "run", observer=Stop(1))
     (tmp_path / "grown_before.py").write_text(code(44))
     monkeypatch.delitem(sys.modules, "grown_before")
-    with pytest.raises(InvalidInput, match=r"235 parameters.*3,310"):
+    with pytest.raises(InvalidInput, match="grown_before"):
         sordino.run(given, folder=tmp_path / "run", resume=True)

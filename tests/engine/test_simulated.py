@@ -87,8 +87,9 @@ def test_workers_and_their_parent_share_one_copy_of_the_records():
     given = work_by_name()
     own = fleet(given, workers=2)
     try:
-        assert isinstance(own.examples.x, np.memmap) and isinstance(own.exams["test"].examples.x, np.memmap)
-        assert np.array_equal(own.examples.x, given.population.examples.x)
+        shared = own.work.population.examples.x
+        assert isinstance(shared, np.memmap) and isinstance(own.work.exams["test"].examples.x, np.memmap)
+        assert np.array_equal(shared, given.population.examples.x)
     finally:
         own.close()
 

@@ -19,7 +19,7 @@ from tests.engine.test_resume import Stop
 from tests.engine.tiny import left
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-MODULES = {"own_mechanism": "staircase", "own_method": "fedadam", "own_aggregation": "krum"}
+MODULES = {"own_mechanism": "rounding", "own_method": "fedadam", "own_aggregation": "krum"}
 KEYS = {
     "own_mechanism": "method.mechanism.name",
     "own_method": "method.name",

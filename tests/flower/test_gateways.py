@@ -87,12 +87,11 @@ def desk():
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger_has_its_rounds(desk):
-    from sordino.flower import write_app
+    from sordino.flower import RunConfig, write_app
 
     recipe, folder = Recipe.load("webfed-digits", CHANGES), desk.folder
-    write_app(
-        folder / "app", recipe, runs=folder / "runs", federation=NAME, members=["gateway-0", "gateway-2"], gateways=2
-    )
+    config = RunConfig(NAME, folder / "runs", ("gateway-0", "gateway-2"), gateways=2)
+    write_app(folder / "app", recipe, config)
     key = SigningKey.at(key_file(folder / "runs" / NAME)).author.first.hex()
     port = free_ports(3)
     (folder / "home").mkdir()

@@ -24,10 +24,9 @@ from hypothesis import strategies as st
 
 from sordino.client.socket_service import Service, SocketUnavailable
 from sordino.errors import InvalidInput
-from sordino.flower import QUIET, FlowerMissing, bundles, write_app
+from sordino.flower import QUIET, FlowerMissing, RunConfig, bundles, write_app
 from sordino.flower.app import app_name
 from sordino.flower.client_app import SOCKET, app
-from sordino.flower.server_app import RunConfig
 from sordino.recipe import Recipe
 from sordino.wire import requests
 from sordino.wire.codec import join
@@ -99,22 +98,22 @@ def echoing(tmp_path: Path) -> Iterator[Path]:
 
 def test_requests_go_in_and_responses_come_out_in_their_order(echoing):
     own = (Request(What.RECEIPT, "f", b"own"),)
-    shared = bundles.array([b"first", b"second"])
+    shared = bundles.array(join(b"first", b"second"))
     found = relayed(bundles.content(shared, own), echoing)
     assert found == [own[0].encode()[::-1], b"tsrif", b"dnoces"]
 
 
 def test_a_client_that_hangs_up_has_given_fewer_responses(echoing):
-    assert relayed(bundles.content(bundles.array([b"first", b"hang up", b"third"])), echoing) == [b"tsrif"]
+    assert relayed(bundles.content(bundles.array(join(b"first", b"hang up", b"third"))), echoing) == [b"tsrif"]
 
 
 def test_a_client_that_is_not_there_gives_none_and_its_path_stays_at_home(tmp_path, capsys):
-    assert relayed(bundles.content(bundles.array([b"first"])), tmp_path / "nobody") == []
+    assert relayed(bundles.content(bundles.array(join(b"first"))), tmp_path / "nobody") == []
     assert "sordino client serve" in capsys.readouterr().out  # in the owner's own log
 
 
 def test_no_message_and_no_run_names_the_socket(echoing, tmp_path):
-    content = bundles.content(bundles.array([b"x"]))
+    content = bundles.content(bundles.array(join(b"x")))
     content["config"] = ConfigRecord({SOCKET: str(echoing), "socket": str(echoing)})
     assert relayed(content, tmp_path / "nobody", {SOCKET: str(echoing)}) == []
     with pytest.raises(InvalidInput, match="--node-config"):
@@ -197,28 +196,28 @@ def test_where_flower_is_missing_the_remedy_is_named():
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 def test_flower_takes_the_app_and_its_bundle_holds_the_recipe(tmp_path):
     recipe = people.recipe()
-    folder = write_app(tmp_path / "an-app", recipe, runs=tmp_path / "runs", federation="digits_demo.2", members="abc")
+    wanted = RunConfig("digits_demo.2", tmp_path / "runs", ("a", "b", "c"))
+    folder = write_app(tmp_path / "an-app", recipe, wanted)
     config, warnings = load_and_validate(folder / "pyproject.toml")
     assert warnings == []
     assert config["project"]["name"] == "sordino-digits-demo-2"
-    found = RunConfig.read(config["tool"]["flwr"]["app"]["config"])
-    assert found == RunConfig("digits_demo.2", tmp_path / "runs", ("a", "b", "c"))
+    assert RunConfig.read(config["tool"]["flwr"]["app"]["config"]) == wanted
     assert Recipe.load(folder / "federation/recipe.toml").fingerprint == recipe.fingerprint
     assert b"federation/recipe.toml" in build_fab_from_disk(folder)
-    write_app(folder, recipe, runs=tmp_path)  # again, over its own files
+    write_app(folder, recipe, RunConfig(recipe.name, tmp_path))  # again, over its own files
     assert tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["members"] == ""
 
 
 def test_an_app_is_not_written_over_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInput, match=r"notes\.txt"):
-        write_app(tmp_path, people.recipe(), runs=tmp_path)
+        write_app(tmp_path, people.recipe(), RunConfig("digits", tmp_path))
 
 
 @pytest.mark.parametrize(
     ("channel", "more", "said"),
     [
-        ({}, {"federation": "a b"}, "federation="),
+        ({}, {"federation": "a b"}, "'a b'"),
         ({}, {"members": ("a", "b")}, "2 clients"),
         ({}, {"members": ("a", "b", "b")}, "2 different"),
         ({}, {"members": ("a", "b", "c,d")}, "'c,d'"),
@@ -231,7 +230,9 @@ def test_an_app_that_could_not_run_is_refused(tmp_path, channel, more, said):
     tables = people.method_recipe("ldp-fl").to_dict()
     tables["method"]["channel"] = channel or {"kind": "direct"}
     with pytest.raises(InvalidInput, match=said):
-        write_app(tmp_path / "app", Recipe.from_dict(tables), runs=tmp_path, **more)
+        write_app(
+            tmp_path / "app", Recipe.from_dict(tables), RunConfig(**{"federation": "digits", "runs": tmp_path} | more)
+        )
     assert not (tmp_path / "app").exists()
 
 
@@ -264,7 +265,7 @@ def test_the_examples_of_the_page_write_an_app_that_flower_takes(tmp_path, monke
 
 
 def test_the_page_names_every_setting(tmp_path):
-    folder = write_app(tmp_path / "app", people.recipe(), runs=tmp_path)
+    folder = write_app(tmp_path / "app", people.recipe(), RunConfig("digits", tmp_path))
     written = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     named = set(re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))))
     assert {*written, "gateways", "shuffler-token", "shuffler-key", "shuffler-trusted"} <= named

@@ -12,7 +12,8 @@ from flwr.app import Context, Message
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.flower import FlowerMissing, simulate, simulation
-from sordino.flower.server_app import RunConfig, coordinate
+from sordino.flower.app import RunConfig
+from sordino.flower.server_app import coordinate
 from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger
 from sordino.recipe import Recipe

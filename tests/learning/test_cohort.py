@@ -33,7 +33,7 @@ from sordino.learning.private_sgd import PrivateTraining, Records, gradient_of, 
 from sordino.learning.stacked_model import LOOP, Batch, Execution, StackedModel, choose_width
 from sordino.learning.training_tables import AdamSpec, RmsPropSpec, SgdSpec, Training
 from sordino.methods.silo_dp import SiloDp
-from sordino.parts.tables import RecipeTable
+from sordino.parts.tables import TomlTable
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
 from sordino.randomness import Keystream, Purpose, Words
 
@@ -919,7 +919,7 @@ def test_bad_records_are_refused(make: Callable[[], object]) -> None:
         (Training, {"batch_size": -1}),
     ],
 )
-def test_bad_training_is_refused_by_its_table(table: type[RecipeTable], changes: dict[str, Any]) -> None:
+def test_bad_training_is_refused_by_its_table(table: type[TomlTable], changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(changes))):
         table(**({} if table is Training else {"lr": 0.1}) | changes)
 

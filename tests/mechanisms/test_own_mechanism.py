@@ -37,8 +37,12 @@ class HalfTheNoise:
 
 
 class Coin(Honest):
+    guarantee = Honest.guarantee
+
     def randomize(self, values, randomness, *, tensor=0):
         return super().randomize(values, HalfTheNoise(randomness), tensor=tensor)
+
+    guarantee = Honest.guarantee
 """
 BARE_SOURCE = """
 from their_package.honest import Coin as Honest

@@ -26,7 +26,7 @@ from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import wire
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from sordino.wire.messages import Plan
 from tests.engine.tiny import TINY
 
@@ -230,7 +230,7 @@ def test_sample_counts_are_releases_of_their_own() -> None:
 
 def test_a_round_moves_the_scheduled_layer_alone() -> None:
     federation = wire(settings())
-    fleet = SimulatedFleet(work_of(federation, Bench()), None)
+    fleet = SimulatedFleet(federation.work(Bench()), None)
     coordinator = Coordinator(federation.method, fleet, channels.build(federation.recipe, federation.method), "test")
     state, moved = federation.method.init(), []
     for _ in range(4):

@@ -27,7 +27,7 @@ from sordino.recipe import Recipe, RecipeInvalid, shipped
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import Outcome
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from tests.engine.tiny import BATCH_NORM, TINY, VALUES
 
 LAYOUT = models.parameter_layout(models.build("mlp", input_shape=(64,), classes=10, hidden=[8]))  # 520 and 90 values
@@ -55,7 +55,7 @@ def ldp_fl(federation: Federation) -> LdpFl:
 def rounds(recipe: Recipe, count: int, channel: Any = None) -> list[State]:
     """The states after each of some rounds, the initial one first."""
     federation = wire(recipe)
-    fleet = SimulatedFleet(work_of(federation, Bench()), None)
+    fleet = SimulatedFleet(federation.work(Bench()), None)
     with_channel = channel or channels.build(recipe, federation.method)
     coordinator = Coordinator(federation.method, fleet, with_channel, "test")
     states = [federation.method.init()]

@@ -14,7 +14,7 @@ from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.federation import wire
 from sordino.runs.observer import Observer
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from tests.engine.tiny import TINY, left
 
 
@@ -31,13 +31,13 @@ def settings(changes: dict[str, Any] | None = None) -> Recipe:
 def trained(recipe: Recipe) -> tuple[Any, dict[int, Any]]:
     """The method, and what its clients keep after all rounds, computed one by one."""
     federation = wire(recipe)
-    method, work = federation.method, work_of(federation, Bench())
+    method, work = federation.method, federation.work(Bench())
     assert isinstance(method, LocalOnly)
     state, kept = method.init(), dict[int, Any]()
     for _ in range(recipe.rounds.count):
         plan = method.plan(state, "test")
         for client in range(method.clients):
-            done = Task((client,), (kept.get(client, {}),)).do(work, plan)
+            _, done = Task((client,), (kept.get(client, {}),)).do(work, plan)
             kept[client] = done.states[0]
         state = state.unchanged()
     return federation, kept
@@ -46,7 +46,7 @@ def trained(recipe: Recipe) -> tuple[Any, dict[int, Any]]:
 def test_accuracy_is_the_mean_of_the_clients_own_models() -> None:
     recipe = settings()
     federation, kept = trained(recipe)
-    exam, loss = federation.exams["test"], work_of(federation, Bench()).loss
+    exam, loss = federation.exams["test"], federation.graded[1]
     piece = ExamPiece(exam, slice(0, 30))
     own = [score(federation.model, kept[k][PARAMETERS], None, loss, piece).accuracy for k in range(4)]
     assert len(set(own)) > 1

@@ -29,7 +29,7 @@ from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid, shipped
 from sordino.runs.coordinator import Coordinator, RoundOutcome
 from sordino.runs.federation import wire
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from tests.engine.tiny import TINY, VALUES
 
 GAUSSIAN: dict[str, Any] = {"name": "gaussian", "calibration": "eq4", "delta": 0.002, "sampling": 0.8, "rounds": 10}
@@ -71,7 +71,7 @@ def personalised(recipe: Recipe) -> Personalized:
 def rounds(recipe: Recipe, count: int) -> list[tuple[State, RoundOutcome]]:
     """Some rounds, each with the state after it."""
     federation = wire(recipe)
-    coordinator = Coordinator(federation.method, SimulatedFleet(work_of(federation, Bench()), None), Direct(), "test")
+    coordinator = Coordinator(federation.method, SimulatedFleet(federation.work(Bench()), None), Direct(), "test")
     state, held = federation.method.init(), []
     for _ in range(count):
         state, record = coordinator.round(state)
@@ -232,7 +232,7 @@ def test_without_noise_the_signs_of_unclipped_weights_are_sent_and_their_majorit
 def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] | None = None) -> Cohort:
     """All clients of a federation, with their data."""
     federation = wire(recipe)
-    population = work_of(federation, Bench()).population
+    population = federation.population
     data = tuple(population.data(k, torch.device("cpu")) for k in range(federation.clients))
     sizes = tuple(len(part) for part in federation.parts)
     return Cohort(tuple(range(len(data))), data, states or ({},) * len(data), sizes)

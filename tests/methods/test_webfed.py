@@ -19,7 +19,7 @@ from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.coordinator import Coordinator, RoundOutcome
 from sordino.runs.federation import wire
-from sordino.runs.simulation import run, work_of
+from sordino.runs.simulation import run
 from tests.engine.tiny import TINY, VALUES
 
 PLAIN: dict[str, Any] = {"method.mechanism": {"name": "none"}, "method.range": None, "clients.epsilon": None}
@@ -49,7 +49,7 @@ def drawing(recipe: Recipe, round: int = 1) -> Draw:
 def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] = ()) -> Cohort:
     """All clients of a federation, with their data."""
     federation = wire(recipe)
-    population = work_of(federation, Bench()).population
+    population = federation.population
     data = tuple(population.data(k, torch.device("cpu")) for k in range(federation.clients))
     sizes = tuple(len(part) for part in federation.parts)
     return Cohort(tuple(range(len(data))), data, states or ({},) * len(data), sizes)
@@ -58,7 +58,7 @@ def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] = ()) -> Cohort:
 def rounds(recipe: Recipe, count: int) -> list[tuple[State, RoundOutcome]]:
     """Some rounds, each with the state after it."""
     federation = wire(recipe)
-    coordinator = Coordinator(federation.method, SimulatedFleet(work_of(federation, Bench()), None), Direct(), "test")
+    coordinator = Coordinator(federation.method, SimulatedFleet(federation.work(Bench()), None), Direct(), "test")
     state, held = federation.method.init(), []
     for _ in range(count):
         state, record = coordinator.round(state)

@@ -15,6 +15,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, Pure, Release
 from sordino.privacy.statement import Statement
 from sordino.report.compare import Comparison, Spread, compare, telling_keys
+from sordino.report.comparison_page import comparison_page, write_comparison
 from sordino.report.folder import RunFolder
 from tests.report.pages import Page
 from tests.report.runs import a_result, a_round, leave
@@ -188,7 +189,7 @@ def sweep(base: Path, *mechanisms: str) -> Comparison:
 
 
 def test_a_numeric_setting_gets_a_chart_with_error_bars(tmp_path):
-    page = Page(sweep(tmp_path, "two-point").to_html())
+    page = Page(comparison_page(sweep(tmp_path, "two-point")))
     assert list(page.charts()) == [
         "Accuracy by round", "Accuracy against clients.epsilon", "Accuracy against what is proven"
     ]  # fmt: skip
@@ -203,7 +204,7 @@ def test_a_numeric_setting_gets_a_chart_with_error_bars(tmp_path):
 
 
 def test_two_settings_that_differ_give_a_line_for_each_choice(tmp_path):
-    page = Page(sweep(tmp_path, "two-point", "laplace").to_html())
+    page = Page(comparison_page(sweep(tmp_path, "two-point", "laplace")))
     drawn = page.charts()["Accuracy against clients.epsilon"]
     assert len(drawn.lines()) == 2
     assert "mechanism = laplace, clients.epsilon 8: 68.8 %" in drawn.tooltips()
@@ -217,20 +218,23 @@ def test_settings_that_only_vary_together_get_no_chart_of_their_own(tmp_path):
         a_run(tmp_path, f"r{k}", 0.5, settings={"clients.epsilon": k, "split.clients": 10 * k}, statement=promise(k))
         for k in (1, 2)
     ]
-    assert list(Page(compare(runs).to_html()).charts()) == ["Accuracy by round", "Accuracy against what is proven"]
+    assert list(Page(comparison_page(compare(runs))).charts()) == [
+        "Accuracy by round",
+        "Accuracy against what is proven",
+    ]
 
 
 def test_where_more_than_two_settings_differ_a_name_that_tells_apart_is_the_label(tmp_path):
     other = {"clients.epsilon": 1.0, "method.mechanism.name": "none", "training.optimizer.lr": 0.5}
     found = compare([a_run(tmp_path, "plain", 0.5), a_run(tmp_path, "silo", 0.5, settings=other)])
     assert {found.label(group) for group in found.groups} == {"plain", "silo"}
-    page = Page(found.to_html())
+    page = Page(comparison_page(found))
     assert "What differs" in page.headings()
     assert re.search(r"<code>training\.optimizer\.lr</code></td><td>0\.5</td><td>0\.1</td>", page.text)
 
 
 def test_the_page_keeps_claims_apart_from_proofs_with_all_their_terms(tmp_path):
-    page = Page(sweep(tmp_path, "two-point").to_html())
+    page = Page(comparison_page(sweep(tmp_path, "two-point")))
     assert "proven epsilon (adjacency client, against server, delta 0)" in page.words
     assert "<i>4</i>" in page.text
     assert "claim not supported" in page.words
@@ -242,16 +246,16 @@ def test_terms_stand_beside_each_figure_where_they_differ(tmp_path):
         a_run(tmp_path, "a", 0.5, statement=promise(1.0, delta=0.0)),
         a_run(tmp_path, "b", 0.5, settings={"clients.epsilon": 1}, statement=promise(1.0, delta=1e-5)),
     ]
-    words = Page(compare(runs).to_html()).words
+    words = Page(comparison_page(compare(runs))).words
     assert "(adjacency client, against server, delta 0)" in words
     assert "(adjacency client, against server, delta 1e-5)" in words
 
 
 def test_a_single_run_and_runs_without_accuracy_or_statement_can_be_shown(tmp_path):
-    Page(compare([a_run(tmp_path, "one", 0.5)]).to_html())
+    Page(comparison_page(compare([a_run(tmp_path, "one", 0.5)])))
     rounds = [a_round(1, None)]
     bare = leave(tmp_path / "bare", rounds, a_result(rounds, accuracy=None, confusion=None, settings={}), None)
-    page = Page(compare([bare]).to_html())
+    page = Page(comparison_page(compare([bare])))
     assert "No run was evaluated." in page.words
     assert "None of these runs has a privacy statement." in page.words
     assert table(compare([bare]))[0]["accuracy n"] == "0"
@@ -263,7 +267,7 @@ def test_runs_that_differ_in_very_much_have_one_column_for_it(tmp_path):
         a_run(tmp_path, "a", 0.5, settings=many),
         a_run(tmp_path, "b", 0.5, settings={k: v + 1 for k, v in many.items()}),
     ]
-    page = Page(compare(runs).to_html())
+    page = Page(comparison_page(compare(runs)))
     assert "<th>setting</th>" in page.text
     assert "and 3 more settings" in page.words
     assert all(f"<code>key{k}</code>" in page.text for k in range(9))
@@ -272,7 +276,7 @@ def test_runs_that_differ_in_very_much_have_one_column_for_it(tmp_path):
 def test_more_settings_than_lines_fit_are_cut_in_plots_only(tmp_path):
     runs = [a_run(tmp_path, f"r{k}", 0.5, 0.5, settings={"clients.epsilon": k}) for k in range(15)]
     found = compare(runs)
-    page = Page(found.to_html())
+    page = Page(comparison_page(found))
     assert len(page.charts()["Accuracy by round"].lines()) == 12
     assert "the first 12 of 15 settings" in page.words
     assert len(table(found)) == 15
@@ -281,14 +285,14 @@ def test_more_settings_than_lines_fit_are_cut_in_plots_only(tmp_path):
 def test_hostile_settings_are_shown_and_never_run(tmp_path):
     hostile = "<script>alert(1)</script>"
     runs = [a_run(tmp_path, "a", 0.5), a_run(tmp_path, "b", 0.5, settings={hostile: hostile, "data.source": hostile})]
-    page = Page(compare(runs).to_html())
+    page = Page(comparison_page(compare(runs)))
     assert "<script" not in page.text
     assert hostile in page.words
 
 
 def test_both_files_are_written_whole(tmp_path):
     found = compare([a_run(tmp_path, "a", 0.5)])
-    page, figures = found.write(tmp_path / "deep" / "out")
+    page, figures = write_comparison(found, tmp_path / "deep" / "out")
     assert (page.name, figures.name) == ("comparison.html", "comparison.csv")
-    assert page.read_text() == found.to_html()
+    assert page.read_text() == comparison_page(found)
     assert figures.read_text() == found.to_csv()

@@ -12,7 +12,7 @@ from typing import Any
 from sordino.fleets import sockets
 from sordino.fleets.sockets import SocketFleet
 from sordino.runs.outcome import Outcome
-from sordino.runs.serving import serve
+from sordino.runs.serving import CoordinatorSetup, serve
 from sordino.wire import requests
 from sordino.wire.messages import Answer
 from sordino.wire.requests import Request, Response
@@ -29,7 +29,7 @@ def served(
     given = people.recipe({"rounds.count": 3, "rounds.quorum": 2, **(changes or {})})
     with clients(given, behaviours) as (place, services):
         fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)}, patience=patience)
-        outcome = serve(given, fleet, place / "run", federation=NAME)
+        outcome = serve(given, fleet, place / "run", CoordinatorSetup(NAME))
         assert outcome.folder is not None
         lines = (outcome.folder / "metrics.jsonl").read_text().splitlines()
         recorded = [
@@ -173,7 +173,7 @@ def test_a_client_that_was_never_reached_released_nothing():
     given = people.recipe({"rounds.count": 2, "rounds.quorum": 2})
     with clients(given, {}) as (place, services):
         paths = {number: place / f"{number}.sock" for number in range(CLIENTS)} | {2: place / "nobody.sock"}
-        outcome = serve(given, SocketFleet(paths, patience=2.0), place / "run", federation=NAME)
+        outcome = serve(given, SocketFleet(paths, patience=2.0), place / "run", CoordinatorSetup(NAME))
         assert [record.reported for record in outcome.rounds] == [2, 2]
         assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 0]
         assert services[2].asked == []
@@ -193,6 +193,6 @@ def test_connections_to_a_client_that_never_answers_do_not_pile_up():
     given = people.recipe({"rounds.count": 5, "rounds.quorum": 1, "rounds.deadline": 1.0})
     with clients(given, {2: dict.fromkeys(range(1, 6), silence)}) as (place, _):
         fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)})
-        outcome = serve(given, fleet, place / "run", federation=NAME)
+        outcome = serve(given, fleet, place / "run", CoordinatorSetup(NAME))
         assert outcome.result.rounds == 5
         assert len(fleet._open[2]) <= sockets.OPEN

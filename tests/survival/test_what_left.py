@@ -19,7 +19,7 @@ from sordino.report.statement import to_text
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
-from sordino.runs.serving import serve
+from sordino.runs.serving import CoordinatorSetup, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.wire.messages import Plan, answer_to
 from tests.client import people
@@ -133,14 +133,19 @@ class Choosy(Channel):
 
 
 def test_who_was_sent_nothing_released_nothing(tmp_path):
-    outcome = serve(people.recipe({"rounds.count": 2}), Scripted(reporting), tmp_path / "run", channel=Choosy(0, 2))
+    outcome = serve(
+        people.recipe({"rounds.count": 2}),
+        Scripted(reporting),
+        tmp_path / "run",
+        CoordinatorSetup(channel=Choosy(0, 2)),
+    )
     assert counted(outcome) == [(2, 0), (0, 0), (2, 0)]
 
 
 def test_a_round_in_which_nobody_can_be_asked_is_lost_and_costs_nobody_anything(tmp_path):
     given = people.recipe({"rounds.count": 9})
     with pytest.raises(TooFewClients, match="nobody"):
-        serve(given, Scripted(reporting), tmp_path / "run", channel=Choosy())
+        serve(given, Scripted(reporting), tmp_path / "run", CoordinatorSetup(channel=Choosy()))
     spent = read_past(RunFolder(tmp_path / "run")).spent
     assert [list(map(list, one.clients)) for one in spent] == [[[]]] * 3
 
@@ -149,7 +154,7 @@ def test_who_is_sent_nothing_after_a_restart_may_have_been_sent_the_plan_before(
     given = people.recipe({"rounds.count": 1})
     with pytest.raises(Killed):
         serve(given, Scripted(reporting, killed_at=2), tmp_path / "run")
-    outcome = serve(given, Scripted(reporting), tmp_path / "run", resume=True, channel=Choosy())
+    outcome = serve(given, Scripted(reporting), tmp_path / "run", CoordinatorSetup(channel=Choosy()), resume=True)
     assert counted(outcome) == [(1, 0)] * 3
 
 
@@ -162,7 +167,7 @@ def test_in_a_secure_sum_nothing_leaves_who_was_not_asked_for_its_masked_report(
         def exchange(self, step, messages, deadline):
             yield from super().exchange(step, {c: m for c, m in messages.items() if c != 3}, deadline)
 
-    outcome = serve(given, Silent(clients), tmp_path / "run", federation=NAME)
+    outcome = serve(given, Silent(clients), tmp_path / "run", CoordinatorSetup(NAME))
     assert [record.reported for record in outcome.rounds] == [3]
     assert counted(outcome) == [(1, 0)] * 3 + [(0, 0)]
     assert [client.standing.spent > 0 for client in clients.values()] == [True] * 3 + [False]
@@ -178,7 +183,7 @@ def test_who_cannot_be_reached_for_its_masked_report_sends_none(tmp_path):
             yield from super().exchange(step, there, deadline)
             yield from (Reply(c, reached=False) for c in messages if c not in there)
 
-    outcome = serve(given, Cut(clients), tmp_path / "run", federation=NAME)
+    outcome = serve(given, Cut(clients), tmp_path / "run", CoordinatorSetup(NAME))
     assert [record.reported for record in outcome.rounds] == [3]
     assert counted(outcome) == [(1, 0)] * 3 + [(0, 0)]
 

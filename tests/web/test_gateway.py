@@ -361,13 +361,14 @@ def test_what_breaks_in_a_gateway_is_shown_to_its_operator(gateway, place, monke
 
 def over_sockets(own, place, runs):
     inner = SocketFleet({k: place / f"{k}.sock" for k in range(2)})
-    return serving.serve(own, Gateways(inner, 4, 2), runs / NAME, federation=NAME)
+    return serving.serve(own, Gateways(inner, 4, 2), runs / NAME, serving.CoordinatorSetup(NAME))
 
 
 def over_flower(own, place, runs):
     """Flower's messages and the real relay, without a network."""
+    from sordino.flower.app import RunConfig
     from sordino.flower.client_app import SOCKET
-    from sordino.flower.server_app import RunConfig, coordinate
+    from sordino.flower.server_app import coordinate
     from tests.flower.nodes import LocalGrid
 
     grid = LocalGrid({10 + k: {SOCKET: str(place / f"{k}.sock")} for k in range(2)})

@@ -84,11 +84,12 @@ def plan(
     """
     if misplaced:
         raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
+    from sordino.parts import registry
     from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
 
     names = mechanism or []
     for name in names:
-        if name not in NAMES and ":" not in name:
+        if name not in NAMES and registry.address_of("mechanism", name) is None:
             raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
     options = PlanOptions(
         epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
@@ -131,7 +132,7 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
     from sordino.privacy.ledger import terms
     from sordino.privacy.planning import rounds_allowed, stated_epsilon
 
-    budget, release = question.budget, family.release(parameter, question)
+    budget, release = question.budget, question.release(family.sender(parameter))
     rounds, epsilon, guarantee = rounds_allowed(budget, release), stated_epsilon(budget, release), release.guarantees[0]
     found: dict[str, object] = {
         "mechanism": family.name,

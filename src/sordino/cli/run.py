@@ -160,7 +160,7 @@ def _network(
 
 def _serve(recipe: Recipe, folder: Path, resume: bool, network: _RealClients, display: Display) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
-    from sordino.runs.serving import serve, shuffler_channel
+    from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)
     if named != count:
@@ -173,10 +173,8 @@ def _serve(recipe: Recipe, folder: Path, resume: bool, network: _RealClients, di
         kind = recipe.method.channel.kind
         raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
     fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
-    return serve(
-        recipe, fleet, folder, federation=network.federation, resume=resume, observer=display, channel=channel,
-        notes=network.notes(),
-    )  # fmt: skip
+    setup = CoordinatorSetup(network.federation, channel, notes=network.notes())
+    return serve(recipe, fleet, folder, setup, resume=resume, observer=display)
 
 
 def _how_to_go_on(folder: Path) -> str:
@@ -417,9 +415,10 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     from sordino.report.compare import compare as put_together
+    from sordino.report.comparison_page import write_comparison
 
     comparison = put_together(list(folders))
-    page, table = comparison.write(out)
+    page, table = write_comparison(comparison, out)
     if as_json:
         rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
         files = [str(page), str(table)]

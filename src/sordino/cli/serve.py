@@ -185,8 +185,9 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
-        if (fit := of_federation(hosted.parts).norm) is not None:
-            typer.echo(f"    {norm_sentence(fit)}")
+        ahead = of_federation(hosted.parts)
+        if ahead is not None and ahead.facts.norm is not None:
+            typer.echo(f"    {norm_sentence(ahead.facts.norm, ahead.honest_norm)}")
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)

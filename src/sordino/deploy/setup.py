@@ -18,7 +18,7 @@ from sordino.deploy.certificates import CertificateFacts, CertificatePair, check
 from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
 from sordino.deploy.requirements import Requirements, requirements
 from sordino.errors import InvalidInput
-from sordino.flower.app import write_app
+from sordino.flower.app import RunConfig, write_app
 from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
@@ -110,10 +110,11 @@ def make(
     _write(server, {"server.key": own.key, "server.crt": own.certificate})
     signing.write(server / KEY)
     make_folder(server / "flwr", 0o700)
-    write_app(
-        server / "app", recipe, runs=server / "runs", federation=name, members=names, shuffler_token=server / TOKEN,
-        shuffler_key=server / SEALED_TO, coordinator_key=server / KEY,
+    config = RunConfig(
+        name, server / "runs", tuple(names), coordinator_key=server / KEY, shuffler_token=server / TOKEN,
+        shuffler_key=server / SEALED_TO,
     )  # fmt: skip
+    write_app(server / "app", recipe, config)
     for member, invitation in zip(names, invitations, strict=True):
         key = keys.make()
         files = {"node.key": key.private, "node.pub": key.public, deployment.invitation: invitation.encode()}

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from sordino.client.invitation import Invitation
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.interface import Fleet, Reply
+from sordino.fleets.interface import WHOLE_STEPS, Fleet, Reply
 from sordino.flower import bundles
 from sordino.storage.files import write_whole
+from sordino.wire.codec import join
 from sordino.wire.requests import Request, Response, What
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ LONGEST = 43_200.0  #: seconds that a message may take where no deadline is set
 GRACE = 60.0  #: seconds beyond a deadline in which an answer is still seen, and noted as late
 LONGEST_SENTENCE = 600  #: letters of what is said of a node
 QUERY = "query"  #: the kind of message that the relay takes
-BEGINNING = (
-    "prepare",
-    "report",
-    "post",
-    "keys",
-)  #: steps that begin a round: what is still to come then is of another one
 
 _log = logging.getLogger("sordino.flower")
 
@@ -61,16 +56,11 @@ class Roster:
         if names and len(names) != clients:
             raise InvalidInput(f"{len(names)} names of clients were given and the recipe has {clients} clients")
         self._clients, self._path, self._names = clients, path, tuple(names)
-        self._numbers: dict[str, int] = {}
-        self._called: dict[int, str] = {}
-        if path is not None and path.exists():
-            self._read(path)
-
-    def _read(self, path: Path) -> None:
+        self._members: dict[int, tuple[str, str]] = {}  # number -> identity and name
         try:
-            for number, member in json.loads(path.read_text(encoding="utf-8")).items():
-                self._numbers[str(member["id"])] = int(number)
-                self._called[int(number)] = str(member["name"])
+            if path is not None and path.exists():
+                found = json.loads(path.read_text(encoding="utf-8"))
+                self._members = {int(number): (str(own["id"]), str(own["name"])) for number, own in found.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(
                 f"{path} is damaged ({error}): restore it from a backup, or run under another federation's name"
@@ -82,25 +72,29 @@ class Roster:
         `node` is the name under which the server's operator registered the node's key: one that is registered under a
         client's name speaks for that client and for no other.
         """
-        known = self._numbers.get(identity)
+        known = next((number for number, (own, _) in self._members.items() if own == identity), None)
         place = name if known is None or not self._names else self._names[known]
         if node in self._names and node != place:
             raise Unknown(f"its node is registered as {node}, and its client is {place}")
         if known is None:
             known = self._free(name)
-            self._numbers[identity], self._called[known] = known, name
-            self._write()
+            self._members[known] = identity, name
+            if self._path is not None:
+                listed = {
+                    number: {"id": own, "name": called} for number, (own, called) in sorted(self._members.items())
+                }
+                write_whole(self._path, (json.dumps(listed, indent=1) + "\n").encode())
         return known
 
     def has(self, identity: str, number: int) -> bool:
         """Whether this client has this number already."""
-        return self._numbers.get(identity) == number
+        return self._members.get(number, ("", ""))[0] == identity
 
     def _free(self, name: str) -> int:
         if self._names and name not in self._names:
             raise Unknown(f"{name} is none of the clients that this federation names ({', '.join(self._names)})")
         wanted = [self._names.index(name)] if self._names else range(self._clients)
-        free = [number for number in wanted if number not in self._called]
+        free = [number for number in wanted if number not in self._members]
         if not free:
             why = f"another client came first as {name}" if self._names else f"all {self._clients} places are taken"
             raise Unknown(f"there is no place for {name}: {why}")
@@ -108,13 +102,9 @@ class Roster:
 
     def name_of(self, number: int) -> str:
         """What a client calls itself; before it came, what is expected there."""
-        return self._called.get(number, self._names[number] if self._names else f"client {number}")
-
-    def _write(self) -> None:
-        if self._path is not None:
-            ordered = sorted((number, identity) for identity, number in self._numbers.items())
-            members = {str(n): {"id": identity, "name": self._called[n]} for n, identity in ordered}
-            write_whole(self._path, (json.dumps(members, indent=1) + "\n").encode())
+        if number in self._members:
+            return self._members[number][1]
+        return self._names[number] if self._names else f"client {number}"
 
 
 @dataclass
@@ -135,10 +125,6 @@ class _FlowerNode:
         """Leave it alone for a while, longer each time."""
         self.pause = min(SELDOM, max(AGAIN, 2 * self.pause))
         self.again = time.monotonic() + self.pause
-
-    def fine(self) -> None:
-        """It answered."""
-        self.again, self.pause = 0.0, 0.0
 
 
 @dataclass(frozen=True)
@@ -193,9 +179,9 @@ class FlowerFleet(Fleet):
         refused = [node.refused for node in self._nodes.values() if node.client == number and node.refused]
         return refused[-1] if refused else "no node answers for it"
 
-    def _at(self, client: int) -> _FlowerNode | None:
+    def _at(self, client: int, *, joined: bool = True) -> _FlowerNode | None:
         """The node of a client that has joined; the newest, where an older one has not been noticed to be gone."""
-        own = [node for node in self._nodes.values() if node.client == client and node.joined]
+        own = [node for node in self._nodes.values() if node.client == client and node.joined >= joined]
         return max(own, key=lambda node: node.order, default=None)
 
     def _refresh(self) -> None:
@@ -204,7 +190,7 @@ class FlowerFleet(Fleet):
             return
         present = {info.node_id: info for info in self._grid.get_nodes()}
         for gone in set(self._nodes) - set(present):
-            self._say(gone, f"{self._called(self._nodes.pop(gone))} is gone")
+            self._say(self._nodes.pop(gone), "is gone")
         for id, info in present.items():
             if id not in self._nodes or self._nodes[id].since != info.last_activated_at:
                 order = max((node.order for node in self._nodes.values()), default=0) + 1
@@ -218,15 +204,12 @@ class FlowerFleet(Fleet):
         for node in self._nodes.values():
             if node.joined or id(node) in busy or now < node.again:
                 continue
-            if node.client is None or node.client not in self._invitations:
-                self._push([(node, Request(What.HELLO), ())], ANSWERING)
-            else:
-                self._push([(node, self._joining(node.client), ())], ANSWERING)
-
-    def _joining(self, client: int) -> Request:
-        self._returned[client] = self._receipts.get(client, b"")
-        invitation = replace(self._invitations[client], receipt=self._returned[client].hex())
-        return Request(What.JOIN, "", invitation.encode())
+            request, client = Request(What.HELLO), node.client
+            if client is not None and client in self._invitations:
+                self._returned[client] = self._receipts.get(client, b"")
+                invitation = replace(self._invitations[client], receipt=self._returned[client].hex())
+                request = Request(What.JOIN, "", invitation.encode())
+            self._push([(node, request, ())], ANSWERING)
 
     # --- asking
 
@@ -243,7 +226,7 @@ class FlowerFleet(Fleet):
                 if exchange == self._exchange:
                     waiting.pop(reply.client, None)
                     yield reply
-                elif step in BEGINNING:  # one of an earlier step of the same sum means nothing any more
+                elif step in (*WHOLE_STEPS, "keys"):  # one of an earlier step of the same sum means nothing any more
                     yield replace(reply, reason="")
             yield from self._give_up(waiting, reached)
             pause = SOONEST if found else min(SLOWEST, 1.5 * pause)
@@ -294,17 +277,12 @@ class FlowerFleet(Fleet):
             node = self._at(client)
             if node is not None and self._under_way(node):
                 reached[client] = now
-            elif node is None and (why := self._refusal(client)):
+            elif node is None and (newest := self._at(client, joined=False)) is not None and newest.refused:
                 del waiting[client]
-                yield Reply(client, reason=why)
+                yield Reply(client, reason=newest.refused)
             elif now - reached[client] > self._patience:
                 del waiting[client]
                 yield Reply(client, reason=f"could not be reached for {self._patience:g} seconds")
-
-    def _refusal(self, client: int) -> str:
-        own = [node for node in self._nodes.values() if node.client == client]
-        newest = max(own, key=lambda node: node.order, default=None)
-        return newest.refused if newest is not None else ""
 
     def _push(self, letters: Sequence[tuple[_FlowerNode, Request, Sequence[Request]]], seconds: float) -> None:
         from flwr.app import Message
@@ -312,7 +290,7 @@ class FlowerFleet(Fleet):
         shared: dict[int, ArrayRecord] = {}  # one array for all that are sent the same
         for node, request, before in letters:
             if id(request.payload) not in shared:
-                shared[id(request.payload)] = bundles.array([request.encode()])
+                shared[id(request.payload)] = bundles.array(join(request.encode()))
             content = bundles.content(shared[id(request.payload)], before)
             message = Message(content, node.id, QUERY, ttl=seconds)
             for pushed in filter(None, self._grid.push_messages([message])):
@@ -322,13 +300,9 @@ class FlowerFleet(Fleet):
 
     def close(self, seconds: float = 15.0) -> None:
         """Return the receipts that are still due, for so many seconds; who is gone hears of it at the next join."""
-        letters = []
-        for client in self._invitations:
-            node = self._at(client)
-            for request in self._receipt_due(client) if node is not None else ():
-                assert node is not None
-                letters.append((node, request, ()))
-        self._push(letters, seconds + GRACE)
+        there = {client: node for client in self._invitations if (node := self._at(client)) is not None}
+        due = [(node, request, ()) for client, node in there.items() for request in self._receipt_due(client)]
+        self._push(due, seconds + GRACE)
         until = time.monotonic() + seconds
         while any(a.what is What.RECEIPT for a in self._asked.values()) and time.monotonic() < until:
             for reply in self._pull():
@@ -362,20 +336,20 @@ class FlowerFleet(Fleet):
             assert asked.client is not None
             if response.receipt:
                 self._receipts[asked.client] = response.receipt
-            yield asked.exchange, Reply(asked.client, response.payload or None, response.reason, response.receipt)
+            yield asked.exchange, Reply.of(asked.client, response)
 
     def _responses(self, asked: _PendingMessage, reply: Message) -> list[Response]:
         """What came; nothing where the relay failed or could not reach its client."""
         if reply.has_error():
-            self._say(asked.node.id, f"{self._called(asked.node)} did not answer: {reply.error.reason}")
+            self._say(asked.node, f"did not answer: {reply.error.reason}")
             return []
         try:
             found = bundles.responses(bundles.bundle_in(reply))
         except InvalidInput as error:
-            self._say(asked.node.id, f"{self._called(asked.node)} sent what cannot be read: {error}")
+            self._say(asked.node, f"sent what cannot be read: {error}")
             return []
         if not found:
-            self._say(asked.node.id, f"{self._called(asked.node)}: its relay cannot reach the owner's client")
+            self._say(asked.node, "has a relay that cannot reach the owner's client")
         return found
 
     def _introduced(self, node: _FlowerNode, response: Response) -> None:
@@ -389,26 +363,24 @@ class FlowerFleet(Fleet):
                 raise Unknown(f"it spoke for {self._roster.name_of(before)} before, and a node speaks for one client")
             node.client = self._spoke[node.id] = self._roster.number_of(identity, name, node=node.name)
         except (SordinoError, ValueError, KeyError, TypeError, RecursionError) as error:
-            self._say(node.id, f"node {node.id} takes no part: {error}")
+            self._say(node, f"takes no part: {error}")
             node.later()
 
     def _joined(self, node: _FlowerNode, response: Response) -> None:
         node.joined, node.refused = response.fine, response.reason
+        self._say(node, "has joined" if response.fine else f"has not joined: {response.reason}")
         if response.fine:
-            node.fine()
-            self._say(node.id, f"{self._called(node)} has joined")
+            node.again = node.pause = 0.0
         else:
-            self._say(node.id, f"{self._called(node)} has not joined: {response.reason}")
             node.later()
 
-    def _called(self, node: _FlowerNode) -> str:
-        return f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
-
-    def _say(self, node: int, sentence: str) -> None:
-        """Say it in the log, once; some of it may be a node's own words."""
-        sentence = "".join(letter if letter.isprintable() else " " for letter in sentence[:LONGEST_SENTENCE])
-        if self._said.get(node) != sentence:
-            self._said[node] = sentence
+    def _say(self, node: _FlowerNode, news: str) -> None:
+        """Say it of a node in the log, once; some of it may be the node's own words."""
+        called = f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
+        said = f"{called} {news}"[:LONGEST_SENTENCE]
+        sentence = "".join(letter if letter.isprintable() else " " for letter in said)
+        if self._said.get(node.id) != sentence:
+            self._said[node.id] = sentence
             _log.info(sentence)
 
 

@@ -9,6 +9,9 @@ from functools import cached_property
 
 from sordino.errors import InvalidInput
 from sordino.wire.messages import Answer
+from sordino.wire.requests import Response
+
+WHOLE_STEPS = ("prepare", "report", "post")  #: steps that carry the plan, and are all of an exchange
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,11 @@ class Reply:
     receipt: bytes = b""  #: the receipt that came with the answer
     reached: bool = True  #: False where nothing of this exchange was sent to the client
     stray: str = ""  #: what is wrong with an answer that the fleet itself turned away, such as "late"
+
+    @classmethod
+    def of(cls, client: int, response: Response) -> Reply:
+        """What a client's process responded."""
+        return cls(client, response.payload or None, response.reason, response.receipt)
 
     @cached_property
     def answer(self) -> Answer:
@@ -49,4 +57,4 @@ class Fleet(ABC):
         return {}
 
 
-__all__ = ["Fleet", "Reply"]
+__all__ = ["WHOLE_STEPS", "Fleet", "Reply"]

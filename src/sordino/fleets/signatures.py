@@ -6,11 +6,9 @@ from collections.abc import Generator, Mapping
 
 from sordino.channels.secure_sum import plan_in
 from sordino.errors import InvalidInput
-from sordino.fleets.interface import Fleet, Reply
+from sordino.fleets.interface import WHOLE_STEPS, Fleet, Reply
 from sordino.wire.messages import Plan
 from sordino.wire.signing import SigningKey
-
-PLAIN = ("prepare", "report", "post")  #: steps that carry the plan, and nothing else
 
 
 class SignedFleet(Fleet):
@@ -34,7 +32,7 @@ class SignedFleet(Fleet):
         return self._fleet.exchange(step, {client: found[message] for client, message in messages.items()}, deadline)
 
     def _envelope(self, step: str, clients: list[int], message: bytes) -> bytes:
-        if step in PLAIN:
+        if step in WHOLE_STEPS:
             self._plan = Plan.decode(message)
         elif step == "keys":
             self._plan = plan_in(message)

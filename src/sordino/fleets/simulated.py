@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -37,15 +37,16 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, score
-from sordino.learning.examples import Examples, Normalisation
+from sordino.learning.examples import Examples, Inputs, Normalisation
 from sordino.learning.models import Loss
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
 
-Pipe = Any  #: multiprocessing's connection, which has no type of its own across platforms
+Pipe: TypeAlias = "connection.Connection[Any, Any]"
+T_co = TypeVar("T_co", covariant=True)
 
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
 GPU_TASK_BYTES = 2**31  #: on a GPU, which is idle with a few clients at a time
@@ -110,44 +111,37 @@ class Work:
 
     def mapped(self, folder: Path) -> Work:
         """The same with all examples in files of a folder, which processes share instead of copying them."""
-        names = {"clients": self.population.examples, **{name: exam.examples for name, exam in self.exams.items()}}
-        shared = {name: _mapped(folder, name, examples) for name, examples in names.items()}
-        return replace(
-            self,
-            population=replace(self.population, examples=shared["clients"]),
-            exams={name: replace(exam, examples=shared[name]) for name, exam in self.exams.items()},
-        )
+        exams = {
+            name: replace(exam, examples=_MappedExamples.save(exam.examples, folder / name))
+            for name, exam in self.exams.items()
+        }
+        examples = _MappedExamples.save(self.population.examples, folder / "clients")
+        return replace(self, population=replace(self.population, examples=examples), exams=exams)
 
 
-def _mapped(folder: Path, name: str, examples: Examples) -> Examples:
-    for part in ("x", "y"):
-        np.save(folder / f"{name}-{part}.npy", getattr(examples, part))
-    return _MappedExamples(str(folder), name).load()
+class _MappedExamples(Examples):
+    """Examples in mapped files: what travels to another process is where they lie."""
 
+    files: tuple[str, str]
 
-@dataclass(frozen=True)
-class _MappedExamples:
-    """Examples by the name of their files: how they travel to another process."""
+    @classmethod
+    def save(cls, examples: Examples, path: Path) -> Examples:
+        """Write examples to two files beginning with this path, and map them."""
+        files = f"{path}-x.npy", f"{path}-y.npy"
+        np.save(files[0], examples.x)
+        np.save(files[1], examples.y)
+        return cls.load(*files)
 
-    folder: str
-    name: str
-
-    def load(self) -> Examples:
-        examples = object.__new__(_Shared)  # checked once already, when they were read
-        for part in ("x", "y"):
-            array = np.load(Path(self.folder) / f"{self.name}-{part}.npy", mmap_mode="c")
-            object.__setattr__(examples, part, array)
-        object.__setattr__(examples, "origin", self)
+    @classmethod
+    def load(cls, *files: str) -> Examples:
+        """The examples in two files."""
+        examples = object.__new__(cls)  # checked once already, when they were read
+        x, y = (np.load(file, mmap_mode="c") for file in files)
+        vars(examples).update(x=x, y=y, files=files)
         return examples
 
-
-class _Shared(Examples):
-    """Examples in mapped files."""
-
-    origin: _MappedExamples
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _MappedExamples.load, (self.origin,)
+    def __reduce__(self) -> tuple[Callable[..., Examples], tuple[str, ...]]:
+        return _MappedExamples.load, self.files
 
 
 @dataclass(frozen=True)
@@ -158,11 +152,10 @@ class Task:
     states: tuple[ClientState, ...]
     prepared: tuple[ClientState, ...] = ()
 
-    def do(self, work: Work, plan: Plan) -> TaskResult:
-        """The answers of these clients to the plan."""
+    def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
+        """These clients, and their answers to the plan with what they keep and what their owners see."""
         reported = work.method.report(plan, self.cohort(work), work.draw(plan.round), work.bench)
-        answers = [answer_to(plan, body) for body in reported.bodies]
-        return TaskResult(self.clients, answers, reported.states, reported.local)
+        return self.clients, replace(reported, bodies=[answer_to(plan, body) for body in reported.bodies])
 
     def cohort(self, work: Work) -> Cohort:
         """These clients with their data, or with what they made of it where they have prepared."""
@@ -190,16 +183,6 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """What came of a task: the answers of its clients, what they keep, what their owners see."""
-
-    clients: tuple[int, ...]
-    answers: list[bytes]
-    states: tuple[ClientState, ...]
-    local: LocalView
-
-
-@dataclass(frozen=True)
 class Look:
     """One client's look at its share of an exam, for models that see examples through what clients prepared."""
 
@@ -207,14 +190,14 @@ class Look:
     client: int
     prepared: ClientState
 
-    def do(self, work: Work, plan: Plan) -> NDArray[Any]:
+    def do(self, work: Work, plan: Plan) -> Inputs:
         """The examples of its share as the model sees them, in their order."""
         exam, randomness = work.exams[self.exam], work.draw(0)([self.client])
         share, seen = exam.share(self.client), []
         for piece in in_pieces(len(share)):
             x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[share[piece]])).to(work.bench.device)
             seen.append(work.method.seen(x, share[piece], self.client, self.prepared, randomness))
-        return np.concatenate(seen)
+        return cast("Inputs", np.concatenate(seen))
 
 
 @dataclass(frozen=True)
@@ -224,7 +207,7 @@ class Grading:
     exam: str
     piece: slice | NDArray[np.int64]
     number: int
-    inputs: NDArray[Any] | None = None  #: the examples as a client sees them; None: as they are
+    inputs: Inputs | None = None  #: the examples as a client sees them; None: as they are
 
     def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
         """The scores of this piece, and its number."""
@@ -235,7 +218,11 @@ class Grading:
         return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
 
 
-Job = Task | Preparation | Look | Grading
+class Job(Protocol[T_co]):
+    """What a process computes at a time."""
+
+    def do(self, work: Work, plan: Plan) -> T_co:
+        """Do it on a plan."""
 
 
 # --- one process, or several ------------------------------------------------------------------------------------------
@@ -249,7 +236,7 @@ class InProcess:
     def __init__(self, work: Work) -> None:
         self.work = work
 
-    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+    def run(self, plan: Plan, jobs: Sequence[Job[T_co]], deadline: float | None = None) -> Iterator[T_co]:
         """Do the jobs; stop where the deadline has passed."""
         for job in jobs:
             if deadline is not None and time.monotonic() > deadline:
@@ -265,12 +252,14 @@ class Workers:
 
     def __init__(self, work: Work, workers: int) -> None:
         self.workers = workers
-        self._folder = _temporary_folder()
+        with _room_for_files():
+            self._folder = tempfile.TemporaryDirectory(prefix="sordino-")
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Pipe] = []
         self._behind: list[Pipe] = []  # of workers whose last message nobody waited for
         try:
-            self.work = _shared(work, self._folder.name)  #: with its examples in the files that all processes map
+            with _room_for_files():
+                self.work = work.mapped(Path(self._folder.name))
             content = pickle.dumps(self.work, protocol=pickle.HIGHEST_PROTOCOL)
             for _ in range(workers):
                 self._start()
@@ -295,7 +284,7 @@ class Workers:
         self._processes.append(process)
         self._pipes.append(connection.Connection(ours.detach()))
 
-    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+    def run(self, plan: Plan, jobs: Sequence[Job[T_co]], deadline: float | None = None) -> Iterator[T_co]:
         """Do the jobs, each worker taking the next as soon as it is free."""
         waiting, busy = deque(jobs), list[Pipe]()
         with self._watched():
@@ -333,15 +322,15 @@ class Workers:
             yield
         except (EOFError, ConnectionError):
             time.sleep(0.2)  # the kernel closes a dying process's files before its parent may ask how it ended
+            codes = [(k, code) for k, process in enumerate(self._processes) if (code := process.poll()) is not None]
+            ended = [
+                f"worker {k} ended with {f'signal {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'}"
+                for k, code in codes
+            ]
             raise WorkerLost(
-                f"{self._ended()}: out of memory, or stopped from outside. Nothing recorded is lost: go on with "
-                "--resume, perhaps with fewer --workers"
+                f"{'; '.join(ended) or 'a worker closed its end'}: out of memory, or stopped from outside. Nothing "
+                "recorded is lost: go on with --resume, perhaps with fewer --workers"
             ) from None
-
-    def _ended(self) -> str:
-        codes = {k: process.poll() for k, process in enumerate(self._processes)}
-        gone = [f"worker {k} ended with {_ending(code)}" for k, code in codes.items() if code is not None]
-        return "; ".join(gone) or "a worker closed its end"
 
     def close(self) -> None:
         """End the workers and remove their files."""
@@ -357,29 +346,16 @@ class Workers:
         self._folder.cleanup()
 
 
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    with _room_for_files("the temporary folder"):
-        return tempfile.TemporaryDirectory(prefix="sordino-")
-
-
-def _shared(work: Work, folder: str) -> Work:
-    with _room_for_files(folder):
-        return work.mapped(Path(folder))
-
-
 @contextmanager
-def _room_for_files(where: str) -> Iterator[None]:
+def _room_for_files() -> Iterator[None]:
+    """Turns a failure to write into a sentence."""
     try:
         yield
     except OSError as error:
         raise NoRoom(
-            f"the workers' copy of the data could not be written to {where} ({error.strerror or error}): make room "
-            "there, name another folder in TMPDIR, or take --workers 1, which needs none"
+            f"the workers' copy of the data could not be written to the temporary folder ({error.strerror or error}): "
+            "make room there, name another folder in TMPDIR, or take --workers 1, which needs none"
         ) from None
-
-
-def _ending(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 _WORKER = "import sys; from sordino.fleets.simulated import _serve; _serve(int(sys.argv[1]))"
@@ -402,7 +378,7 @@ def _serve(descriptor: int) -> None:
         return
 
 
-def _attempt(work: Work, plan: Plan, job: Job) -> Any:
+def _attempt(work: Work, plan: Plan, job: Job[object]) -> object:
     """What came of a job, or what went wrong, for the parent to show."""
     try:
         return job.do(work, plan)
@@ -416,7 +392,7 @@ def _attempt(work: Work, plan: Plan, job: Job) -> Any:
 
 
 @dataclass
-class Diagnostics:
+class RoundDiagnostics:
     """What only a simulation can see of one round."""
 
     failed: list[int] = field(default_factory=list)
@@ -425,9 +401,9 @@ class Diagnostics:
     clipped: list[float] = field(default_factory=list)
     updates: list[float] = field(default_factory=list)
 
-    def add(self, done: TaskResult) -> None:
-        local = done.local
-        self.failed += [done.clients[k] for k in np.flatnonzero(local.failed)]
+    def add(self, clients: Sequence[int], local: LocalView) -> None:
+        """Add what the owners of some clients saw."""
+        self.failed += [client for client, failed in zip(clients, local.failed, strict=True) if failed]
         self.losses += local.loss[np.isfinite(local.loss)].tolist()
         self.clipped += local.clipped.tolist()
         self.updates += local.update.tolist()
@@ -447,38 +423,22 @@ class SimulatedFleet(Fleet):
         ledger: MemoryLedger | None,
         *,
         workers: int = 1,
-        report_bytes: int = 0,
         members: Members | None = None,
         releases: ReleasesOf | None = None,
         prepared: MutableMapping[int, ClientState] | None = None,
     ) -> None:
         self._ledger = ledger
-        self._report_bytes = report_bytes
         self._members = members  # the clients' side of secure sums, where reports travel in these
         self._releases = work.method.releases if releases is None else releases  # with what the channel adds to them
         self._hands: InProcess | Workers = InProcess(work) if workers == 1 else Workers(work, workers)
-        self._work = self._hands.work
+        self.work = self._hands.work  #: where workers share the examples, these are mapped
+        self._report_bytes = 4 * sum(parameter.numel() for parameter in work.model.parameters())
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
-        self._looks: dict[tuple[str, int], NDArray[Any]] = {}
-        self.diagnostics = Diagnostics()
+        self._looks: dict[tuple[str, int], Inputs] = {}
+        self.diagnostics = RoundDiagnostics()
         self._spent: RoundReleases | None = None  # of the last round
-
-    @property
-    def workers(self) -> int:
-        """How many processes compute."""
-        return self._hands.workers
-
-    @property
-    def examples(self) -> Examples:
-        """All clients' examples: mapped, where workers share them, so that nobody needs to keep another copy."""
-        return self._work.population.examples
-
-    @property
-    def exams(self) -> Mapping[str, Exam]:
-        """What models are examined on, mapped in the same way."""
-        return self._work.exams
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
         """The clients' replies to a plan, as they are computed; declines come first."""
@@ -487,7 +447,7 @@ class SimulatedFleet(Fleet):
             return
         if step not in ("prepare", "report"):
             raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
-        self.diagnostics = Diagnostics()
+        self.diagnostics = RoundDiagnostics()
         for message in {id(m): m for m in messages.values()}.values():
             clients = [client for client, own in messages.items() if own is message]
             plan = Plan.decode(message)
@@ -523,7 +483,7 @@ class SimulatedFleet(Fleet):
     ) -> Iterator[Reply]:
         """The clients' replies to a step of a secure sum; a client that refuses to go on is not heard of again."""
         if step == "keys":
-            self.diagnostics = Diagnostics()
+            self.diagnostics = RoundDiagnostics()
             plan = members.begin(next(iter(messages.values())))
             willing = yield from self._willing(plan, list(messages))
         else:
@@ -545,17 +505,19 @@ class SimulatedFleet(Fleet):
 
     def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[Reply]:
         """What clients send on a plan, as it is computed."""
-        for done in self._hands.run(plan, self._tasks(willing), deadline):
-            for client, kept in zip(done.clients, done.states, strict=True):
-                if kept:
-                    self.states[client] = kept
-            self.diagnostics.add(done)
-            yield from map(Reply, done.clients, done.answers)
+        tasks = []
+        for piece in self._pieces(willing):
+            prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
+            tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared))
+        for clients, reported in self._hands.run(plan, tasks, deadline):
+            self.states |= {client: kept for client, kept in zip(clients, reported.states, strict=True) if kept}
+            self.diagnostics.add(clients, reported.local)
+            yield from map(Reply, clients, reported.bodies)
 
     def _charge(self, plan: Plan, clients: Sequence[int]) -> Mapping[int, str]:
         """Charge the clients' ledgers; those without enough budget decline, each with the reason."""
         releases = tuple(tuple(own) for own in self._releases(plan))
-        classes = [self._work.method.class_of(client) for client in clients]
+        classes = [self.work.method.class_of(client) for client in clients]
         asked = {client: releases[c] for client, c in zip(clients, classes, strict=True)}
         refused = self._ledger.record(asked) if self._ledger is not None else {}
         by_class: list[list[int]] = [[] for _ in releases]
@@ -577,23 +539,15 @@ class SimulatedFleet(Fleet):
             if self._ledger.record(asked):
                 raise InvalidInput("the record of earlier rounds does not fit the budgets: start the run anew")
 
-    def _tasks(self, clients: Sequence[int]) -> list[Task]:
-        """What clients have to do in a round."""
-        tasks = []
-        for piece in self._pieces(clients):
-            prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
-            tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared))
-        return tasks
-
     def _pieces(self, clients: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of like sizes together, the largest first, in pieces that keep all workers busy and memory small."""
-        population, width = self._work.population, self._work.bench.execution.width
-        on_gpu = self._work.bench.device.type != "cpu"
+        population, bench, workers = self.work.population, self.work.bench, self._hands.workers
+        width, on_gpu = bench.execution.width, bench.device.type != "cpu"
         if on_gpu:
-            width = max(1, width // self.workers)  # they share it, so that its width is in work at any time
+            width = max(1, width // workers)  # they share it, so that its width is in work at any time
         order = sorted(clients, key=lambda client: (-population.size(client), client))
-        share = -(-len(order) // (self.workers * TASKS_PER_WORKER))
-        fair = -(-len(order) // self.workers)
+        share = -(-len(order) // (workers * TASKS_PER_WORKER))
+        fair = -(-len(order) // workers)
         room = GPU_TASK_BYTES if on_gpu else TASK_BYTES
         most = min(TASK_CLIENTS, room // max(1, self._report_bytes))
         size = max(2, min(-(-share // width) * width, fair, most))
@@ -602,22 +556,23 @@ class SimulatedFleet(Fleet):
     def rehearse(self, plan: Plan, clients: Sequence[int]) -> LocalView:
         """Let some clients train on a plan: nothing is sent, nothing charged, nothing kept."""
         task = Task(tuple(clients), ({},) * len(clients))
-        return self._work.method.rehearse(plan, task.cohort(self._work), self._work.draw(plan.round), self._work.bench)
+        return self.work.method.rehearse(plan, task.cohort(self.work), self.work.draw(plan.round), self.work.bench)
 
     def grade(self, view: ModelView, exam: str) -> Scores:
         """Score a model; the pieces are added in their order, whoever computed them."""
         model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
-        jobs = self._gradings(exam) if view.client is None else self._gradings_through(view.client, exam)
+        if view.client is not None:
+            jobs = self._gradings_through(view.client, exam)
+        else:
+            pieces = self.work.exams[exam].pieces()
+            jobs = [Grading(exam, piece, number) for number, piece in enumerate(pieces)]
         scored = dict(self._hands.run(model, jobs))
-        none = Scores.none(self._work.exams[exam].classes)
+        none = Scores.none(self.work.exams[exam].classes)
         return Scores.together([none, *(scored[number] for number in range(len(jobs)))])
-
-    def _gradings(self, exam: str) -> list[Grading]:
-        return [Grading(exam, piece, number) for number, piece in enumerate(self._work.exams[exam].pieces())]
 
     def _gradings_through(self, client: int, exam: str) -> list[Grading]:
         """The client's own share of an exam, seen through what it prepared."""
-        share = self._work.exams[exam].share(client)
+        share = self.work.exams[exam].share(client)
         if not len(share):
             return []
         if (exam, client) not in self._looks:
@@ -631,4 +586,4 @@ class SimulatedFleet(Fleet):
         self._hands.close()
 
 
-__all__ = ["Diagnostics", "NoRoom", "Population", "SimulatedFleet", "Task", "Work", "WorkerLost"]
+__all__ = ["NoRoom", "Population", "RoundDiagnostics", "SimulatedFleet", "Task", "Work", "WorkerLost"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.interface import Fleet, Reply
+from sordino.fleets.interface import WHOLE_STEPS, Fleet, Reply
 from sordino.wire import requests
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import Envelope
@@ -30,7 +30,6 @@ LATE = 60.0  #: seconds after a deadline in which an answer is still taken in, t
 LINGER = 0.2  #: seconds for which a connection is listened to after its answer
 UNSOLICITED = 4  #: frames after an answer that are read, at most
 OPEN = 3  #: connections to one client at the same time; older ones are given up
-ONE_STEP = ("prepare", "report", "post")  #: steps that are all of an exchange: late answers are known by their plan
 
 
 class NoAnswer(SordinoError):
@@ -89,7 +88,7 @@ class SocketFleet(Fleet):
                     continue
                 if came.asking is asking:
                     yield came.reply
-                elif came.asking.step in ONE_STEP:
+                elif came.asking.step in WHOLE_STEPS:
                     yield replace(came.reply, reason="")  # of an earlier round
         finally:
             reached = asking.end()
@@ -109,7 +108,7 @@ class SocketFleet(Fleet):
                         break
                     requests.send(connection, request.encode())
                     response = Response.decode(requests.receive(connection))
-                    self._arrived.put(_Arrival(asking, _reply(client, response)))
+                    self._arrived.put(_Arrival(asking, Reply.of(client, response)))
                     self._return_receipt(client, request, response.receipt)
                     self._listen_on(asking, client, connection)
                     return
@@ -129,12 +128,12 @@ class SocketFleet(Fleet):
         connection.settimeout(LINGER)
         with suppress(OSError, requests.Closed, InvalidInput):
             for _ in range(UNSOLICITED):
-                more = _reply(client, Response.decode(requests.receive(connection)))
+                more = Reply.of(client, Response.decode(requests.receive(connection)))
                 self._arrived.put(_Arrival(asking, more, last=False))
 
     def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
         """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
-        if not receipt or asked.step not in ONE_STEP:
+        if not receipt or asked.step not in WHOLE_STEPS:
             return
         with suppress(NoAnswer):
             federation = Envelope.decode(asked.payload).federation
@@ -175,10 +174,6 @@ class SocketFleet(Fleet):
             finally:
                 with self._turn, suppress(ValueError):
                     mine.remove(connection)
-
-
-def _reply(client: int, response: Response) -> Reply:
-    return Reply(client, response.payload or None, response.reason, response.receipt)
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,7 @@ class _WebExchange:
     done: set[int] = field(default_factory=set)  #: answered, or refused without an answer
     reported: set[int] = field(default_factory=set)  #: those of them who sent a report
     left: set[int] = field(default_factory=set)  #: places left by somebody whose report may be on its way
-    arrived: deque[Reply] = field(default_factory=deque)
+    arrived: list[Reply] = field(default_factory=list)
     declines: dict[int, Reply] = field(default_factory=dict)  #: told at the end: who leaves takes its own along
     size: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -132,7 +132,9 @@ class WebFleet(Fleet):
         """
         opened = self._begin(step, messages)
         try:
-            yield from (Reply(client, stray=kind) for client, kind in self._take_strays().elements())
+            with self._changed:
+                strays, self._strays = self._strays, Counter()
+            yield from (Reply(client, stray=kind) for client, kind in strays.elements())
             while (found := self._next(opened, deadline)) is not None:
                 yield from found
         finally:
@@ -142,9 +144,8 @@ class WebFleet(Fleet):
 
     def _begin(self, step: str, messages: Mapping[int, bytes]) -> _WebExchange:
         first = next(iter(messages.values()), b"")
-        distinct = set(messages.values())
-        framed = {message: Request(What.STEP, step, message).encode() for message in distinct}
-        named = {message: Envelope.decode(message).plan for message in distinct}
+        framed = {message: Request(What.STEP, step, message).encode() for message in set(messages.values())}
+        named = {message: Envelope.decode(message).plan for message in framed}
         opened = _WebExchange(
             messages,
             {client: framed[message] for client, message in messages.items()},
@@ -176,12 +177,8 @@ class WebFleet(Fleet):
                     break
                 else:
                     self._changed.wait(wait)
-            if opened.closed and not opened.arrived:
-                return None
-            found = list(opened.arrived)
-            opened.arrived.clear()
-            opened.size = 0
-            return found
+            found, opened.arrived, opened.size = opened.arrived, [], 0
+            return found if found or not opened.closed else None
 
     def _wait(self, opened: _WebExchange, deadline: float | None) -> float | None:
         """Seconds until the exchange is over by itself; None where only something new can end it."""
@@ -260,11 +257,6 @@ class WebFleet(Fleet):
                     return
                 self._changed.wait(1.0 if until is None else max(0.01, until - now))
 
-    def _take_strays(self) -> Counter[tuple[int, str]]:
-        with self._changed:
-            taken, self._strays = self._strays, Counter()
-            return taken
-
     def reconnect(self, why: str) -> None:
         """Ask everybody to come again: what they are told when they come has changed."""
         with self._changed:
@@ -297,11 +289,8 @@ class WebFleet(Fleet):
     @property
     def strays(self) -> Counter[str]:
         """What was wrong with answers that came since the last round, while none is open."""
-        found: Counter[str] = Counter()
         with self._changed:
-            for (_, kind), times in self._strays.items():
-                found[kind] += times
-        return found
+            return Counter(kind for _, kind in self._strays.elements())
 
     @property
     def connected(self) -> frozenset[int]:

@@ -4,15 +4,15 @@ The coordinator runs in a `ServerApp`. Nodes run whatever app the server sends t
 nothing more: it hands bytes to the owner's `sordino client` over a local socket. An existing, honest Flower app gets a
 mechanism and a ledger in one line: `ClientApp(mods=[sordino.flower.local_privacy(...)])`.
 
-    from sordino.flower import write_app
-    write_app("digits-app", Recipe.load("two-point-digits"), runs="/srv/runs")      then: flwr run digits-app
+    from sordino.flower import RunConfig, write_app
+    write_app("app", Recipe.load("two-point-digits"), RunConfig("digits", Path("/srv/runs")))      then: flwr run app
 """
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sordino.errors import SordinoError
 
@@ -27,12 +27,14 @@ for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
-    from sordino.flower.app import write_app
+    from sordino.flower.app import RunConfig, write_app
     from sordino.flower.mod import decoded, local_privacy
     from sordino.flower.simulation import simulate
 
-_HOMES = {"decoded": "mod", "local_privacy": "mod", "simulate": "simulation", "write_app": "app"}
-__all__ = ["FlowerMissing", "decoded", "local_privacy", "simulate", "write_app"]
+_HOMES = {
+    "RunConfig": "app", "decoded": "mod", "local_privacy": "mod", "simulate": "simulation", "write_app": "app",
+}  # fmt: skip
+__all__ = ["FlowerMissing", "RunConfig", "decoded", "local_privacy", "simulate", "write_app"]
 
 
 class FlowerMissing(SordinoError, ImportError):
@@ -53,10 +55,11 @@ def require(module: str = "flwr") -> None:
         ) from None
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Loaded when first used: writing an app needs no Flower, a relay no PyTorch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sordino.flower' has no attribute {name!r}")
-    if name != "write_app":
+    if _HOMES[name] != "app":
         require()
-    return getattr(import_module(f"sordino.flower.{_HOMES[name]}"), name)
+    found: object = getattr(import_module(f"sordino.flower.{_HOMES[name]}"), name)
+    return found

@@ -12,7 +12,8 @@ the owner's own `sordino client`, and what it agreed to.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 WAIT = 600.0  #: seconds in which enough clients must have joined
 PATIENCE = 60.0  #: seconds until a client that cannot be reached is not waited for any more
+FILES = ("coordinator_key", "shuffler_token", "shuffler_key", "shuffler_trusted")
 
 _SERVER = '''"""The coordinator's side, from Sordino."""
 
@@ -44,52 +46,94 @@ __all__ = ["app"]
 '''
 
 
-def write_app(
-    folder: str | Path,
-    recipe: Recipe,
-    *,
-    runs: str | Path,
-    federation: str = "",
-    members: Sequence[str] = (),
-    wait: float = WAIT,
-    patience: float = PATIENCE,
-    shuffler_token: str | Path = "",
-    shuffler_key: str | Path = "",
-    shuffler_trusted: str | Path = "",
-    coordinator_key: str | Path = "",
-    gateways: int = 0,
-    publisher: str = "local",
-) -> Path:
-    """Write the folder that `flwr run` takes, and return it; a folder that holds something else is refused.
+@dataclass(frozen=True)
+class RunConfig:
+    """A run's settings: what `[tool.flwr.app.config]` says, and what `flwr run --run-config` changes of it.
 
-    `runs` is a folder on the SuperLink's machine: the run is kept there under the federation's name, so that an app
-    that is started again goes on where the last one stopped. `federation` is the name that clients agree to (the
-    recipe's if left out), `members` are the clients' names in the order of their numbers (if left out, numbers are
-    given in the order in which clients appear). Where reports go through a shuffler's service, `shuffler_token` and
-    `shuffler_key` are the server's files for it on the SuperLink's machine, and `shuffler_trusted` the certificate of
-    a test set-up. `coordinator_key` is the file there with the key that signs plans, made at the first start where
-    there is none; if left out it lies beside the run. With `gateways`, so many nodes answer for equal shares of the
-    clients each (`sordino serve --gateway`); `members` are then their names.
+    Paths are of the SuperLink's machine. The run is kept in `runs` under the federation's name, so that an app that is
+    started again goes on where the last one stopped. `members` are the clients' names in the order of their numbers; if
+    left out, numbers are given in the order in which clients appear.
     """
-    place, name = Path(folder), federation or recipe.name
-    _check(recipe, name, members, gateways or recipe.number_of_clients, wait, patience)
-    settings: dict[str, object] = {
-        "federation": name,
-        "runs": _whole(runs),
-        "members": ",".join(members),
-        "wait": float(wait),
-        "patience": float(patience),
-        **({"coordinator-key": _whole(coordinator_key)} if coordinator_key else {}),
-        **({"gateways": gateways} if gateways else {}),
-    }
-    if recipe.method.channel.posts:
-        if not (shuffler_token and shuffler_key):
-            raise InvalidInput("reports of this recipe go through a shuffler: give shuffler_token and shuffler_key")
-        settings |= {"shuffler-token": _whole(shuffler_token), "shuffler-key": _whole(shuffler_key)}
-        settings |= {"shuffler-trusted": _whole(shuffler_trusted)} if shuffler_trusted else {}
+
+    federation: str  #: the name that clients agree to
+    runs: Path
+    members: tuple[str, ...] = ()
+    wait: float = WAIT
+    patience: float = PATIENCE
+    gateways: int = 0  #: nodes that answer for equal shares of the clients each (`sordino serve --gateway`); 0: none
+    coordinator_key: Path | None = None  #: with the key that signs plans; if left out it lies beside the run
+    shuffler_token: Path | None = None  #: the server's files for a shuffler's service, where reports go through one
+    shuffler_key: Path | None = None
+    shuffler_trusted: Path | None = None  #: the certificate of a test set-up
+
+    def __post_init__(self) -> None:
+        for name in (self.federation, *self.members):
+            if not NAME.fullmatch(name):
+                raise InvalidInput(
+                    "names of federation and members have letters, digits, dots, - and _, at most 100, got "
+                    f"{name[:120]!r}"
+                )
+        if not (self.wait > 0 and self.patience > 0):
+            raise InvalidInput(f"wait and patience are seconds > 0, got {self.wait!r} and {self.patience!r}")
+
+    @property
+    def shuffler(self) -> dict[str, Path]:
+        """The server's files for a shuffler's service, by name."""
+        files = {"token": self.shuffler_token, "key": self.shuffler_key, "trusted": self.shuffler_trusted}
+        return {name: path for name, path in files.items() if path is not None}
+
+    def settings(self) -> dict[str, object]:
+        """The settings as Flower keeps them; what is not set is left out, but for `members`."""
+        found: dict[str, object] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Path):
+                value = str(value.expanduser().absolute())
+            if value or name == "members":
+                found[name.replace("_", "-")] = ",".join(value) if isinstance(value, tuple) else value
+        return found
+
+    @classmethod
+    def read(cls, given: Mapping[str, object]) -> RunConfig:
+        """The settings in a run's configuration."""
+        said = {name.replace("-", "_"): str(value).strip() for name, value in given.items()}
+        federation, runs = said.get("federation", ""), said.get("runs", "")
+        if not federation or not Path(runs).is_absolute():
+            raise InvalidInput(
+                f"the run's configuration needs federation (a name) and runs (a whole path on this machine), got "
+                f"{federation!r} and {runs!r}: write the app anew with sordino.flower.write_app"
+            )
+        try:
+            return cls(
+                federation,
+                Path(runs),
+                tuple(name.strip() for name in said.get("members", "").split(",") if name.strip()),
+                float(said.get("wait") or WAIT),
+                float(said.get("patience") or PATIENCE),
+                int(said.get("gateways") or 0),
+                *(Path(said[name]) if said.get(name) else None for name in FILES),
+            )
+        except ValueError:
+            raise InvalidInput("wait and patience are seconds in the run's configuration, gateways a number") from None
+
+
+def write_app(folder: str | Path, recipe: Recipe, config: RunConfig, *, publisher: str = "local") -> Path:
+    """Write the folder that `flwr run` takes, and return it; a folder that holds something else is refused."""
+    from sordino.client.invitation import check_real
+
+    place, nodes, members = Path(folder), config.gateways or recipe.number_of_clients, config.members
+    if members and (len(members) != nodes or len(set(members)) != len(members)):
+        raise InvalidInput(
+            f"members names {len(members)} clients ({len(set(members))} different ones) and the recipe has "
+            f"{nodes}: name each once, or none at all"
+        )
+    check_real(recipe)
+    if not recipe.method.channel.posts:
+        config = replace(config, shuffler_token=None, shuffler_key=None, shuffler_trusted=None)
+    elif not (config.shuffler_token and config.shuffler_key):
+        raise InvalidInput("reports of this recipe go through a shuffler: give shuffler_token and shuffler_key")
     files = {
-        "pyproject.toml": _project(recipe, name, publisher, settings),
-        "federation/__init__.py": f'"""The federation {name}."""\n',
+        "pyproject.toml": _project(config, publisher),
+        "federation/__init__.py": f'"""The federation {config.federation}."""\n',
         "federation/recipe.toml": recipe.to_toml(),
         "federation/server.py": _SERVER,
         "federation/client.py": _CLIENT,
@@ -100,38 +144,13 @@ def write_app(
     return place
 
 
-def _check(recipe: Recipe, federation: str, members: Sequence[str], nodes: int, wait: float, patience: float) -> None:
-    from sordino.client.invitation import check_real
-
-    if not NAME.fullmatch(federation):
-        raise InvalidInput(
-            f"a federation's name has letters, digits, dots, - and _, at most 100, got {federation[:120]!r}: give "
-            "another with federation="
-        )
-    if members and (len(members) != nodes or len(set(members)) != len(members)):
-        raise InvalidInput(
-            f"members names {len(members)} clients ({len(set(members))} different ones) and the recipe has "
-            f"{nodes}: name each once, or none at all"
-        )
-    for member in members:
-        if not NAME.fullmatch(member):
-            raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {member!r}")
-    if not (wait > 0 and patience > 0):
-        raise InvalidInput(f"wait and patience are seconds > 0, got {wait!r} and {patience!r}")
-    check_real(recipe)
-
-
-def _whole(path: str | Path) -> str:
-    return str(Path(path).expanduser().absolute())
-
-
-def _project(recipe: Recipe, federation: str, publisher: str, settings: dict[str, object]) -> str:
+def _project(config: RunConfig, publisher: str) -> str:
     # Sordino is no dependency here: it must be what the owner installed, never what an index serves by that name.
-    lines = [f"{key} = {inline(value)}" for key, value in settings.items()]
+    lines = [f"{key} = {inline(value)}" for key, value in config.settings().items()]
     return f"""[project]
-name = {inline(app_name(federation))}
+name = {inline(app_name(config.federation))}
 version = "1.0.0"
-description = {inline(f"The federation {federation}, run by Sordino")}
+description = {inline(f"The federation {config.federation}, run by Sordino")}
 license = "Apache-2.0"
 dependencies = ["flwr>=1.41,<1.42"]
 
@@ -165,4 +184,4 @@ def _make(place: Path, files: dict[str, str]) -> None:
         raise NotWritten(f"{place} could not be made ({error.strerror or error}): give another folder") from None
 
 
-__all__ = ["PATIENCE", "WAIT", "app_name", "write_app"]
+__all__ = ["PATIENCE", "WAIT", "RunConfig", "app_name", "write_app"]

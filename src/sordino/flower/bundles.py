@@ -9,7 +9,7 @@ and fewer of them where the client's process could not be reached or broke off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,11 +44,22 @@ def responses(bundle: bytes) -> list[Response]:
     return [Response.decode(body) for body in unpack(bundle)]
 
 
-def array(bodies: Iterable[bytes]) -> ArrayRecord:
-    """Frames as one flat array, which several messages can share."""
+def array(data: bytes, name: str = ARRAY) -> ArrayRecord:
+    """Bytes as one flat array, which several messages can share."""
     from flwr.app import Array, ArrayRecord
 
-    return ArrayRecord({ARRAY: Array(np.frombuffer(join(*bodies), np.uint8))})
+    return ArrayRecord({name: Array(np.frombuffer(data, np.uint8))})
+
+
+def array_in(content: RecordDict, record: str = ARRAYS, name: str = ARRAY) -> bytes:
+    """The bytes that `array` wrote; whatever else the other end sent is refused."""
+    try:
+        found = content[record][name].numpy()  # type: ignore[union-attr]
+    except Exception as error:  # Flower's own reading of it may fail in many ways
+        raise InvalidInput(f"a message holds no flat array of bytes ({type(error).__name__})") from None
+    if not isinstance(found, np.ndarray) or found.dtype != np.uint8 or found.ndim != 1:  # an archive is no array at all
+        raise InvalidInput(f"a message holds a {type(found).__name__} where one flat array of bytes should be")
+    return found.tobytes()
 
 
 def content(shared: ArrayRecord, before: Sequence[Request] = ()) -> RecordDict:
@@ -65,17 +76,10 @@ def bundle_in(message: Message) -> bytes:
     """The frames of a message, a client's own first; what is no flat array of bytes is refused."""
     if not message.has_content():
         raise InvalidInput("a message without content")
-    records = message.content
-    try:
-        found = records[ARRAYS][ARRAY].numpy()  # type: ignore[union-attr]
-        own = records[OWN][BEFORE] if OWN in records else b""
-    except Exception as error:  # whatever the other end sent: Flower's own reading of it may fail in many ways
-        raise InvalidInput(f"a message holds no bundle of frames ({type(error).__name__})") from None
-    if not isinstance(own, bytes) or not isinstance(found, np.ndarray):  # an archive is read as something else
-        raise InvalidInput(f"a message holds no bundle of frames (a {type(found).__name__})")
-    if found.dtype != np.uint8 or found.ndim != 1:
-        raise InvalidInput(f"a bundle is a flat array of bytes, got {found.dtype} with {found.ndim} axes")
-    return own + found.tobytes()
+    own = message.content.config_records[OWN].get(BEFORE) if OWN in message.content.config_records else b""
+    if not isinstance(own, bytes):
+        raise InvalidInput(f"a message holds a {type(own).__name__} where a client's own frames should be")
+    return own + array_in(message.content)
 
 
-__all__ = ["MOST", "array", "bundle_in", "content", "responses", "unpack"]
+__all__ = ["MOST", "array", "array_in", "bundle_in", "content", "responses", "unpack"]

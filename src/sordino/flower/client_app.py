@@ -15,6 +15,7 @@ from pathlib import Path
 from sordino.errors import InvalidInput
 from sordino.flower import bundles, require
 from sordino.wire import requests
+from sordino.wire.codec import join
 
 require()
 
@@ -32,7 +33,7 @@ def relay(message: Message, context: Context) -> Message:
     """Hand the requests of a message to the owner's client; the reply has as many responses as it gave."""
     bodies = bundles.unpack(bundles.bundle_in(message))
     answers = relayed(_socket(context), bodies, message.metadata.ttl)
-    return Message(bundles.content(bundles.array(answers)), reply_to=message)
+    return Message(bundles.content(bundles.array(join(*answers))), reply_to=message)
 
 
 def relayed(path: Path, bodies: Sequence[bytes], seconds: float) -> list[bytes]:

@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
-from sordino.flower import require
+from sordino.flower import bundles, require
 from sordino.mechanisms.interface import Mechanism
 from sordino.methods.upload import MAX_SAMPLES
 from sordino.privacy.guarantee import SERVER, Adjacency, Destination, Guarantee, Infinite, Release, to_json
@@ -92,20 +92,16 @@ class Parcel:
 
     def content(self) -> RecordDict:
         """The content of the reply: one flat array of bytes, and nothing else."""
-        return RecordDict({RECORD: ArrayRecord({ARRAY: Array(np.frombuffer(self.encode(), np.uint8))})})
+        return RecordDict({RECORD: bundles.array(self.encode(), ARRAY)})
 
     @classmethod
     def of(cls, content: RecordDict) -> Parcel:
         """The parcel in a reply's content."""
-        try:
-            raw = content.array_records[RECORD][ARRAY].numpy()
-        except Exception:  # whatever the other end sent: Flower's own reading of it may fail in many ways
+        if RECORD not in content.array_records:
             raise InvalidInput(
                 "a reply was not made by sordino.flower.local_privacy: add it to the mods of the client's app"
-            ) from None
-        if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim != 1:  # an archive is no array at all
-            raise InvalidInput("a reply is one flat array of bytes")
-        return cls.decode(raw.tobytes())
+            )
+        return cls.decode(bundles.array_in(content, RECORD, ARRAY))
 
 
 def fingerprint(mechanism: Mechanism, values: int) -> str:
@@ -135,7 +131,7 @@ class ModelArrays:
         arrays = self._all if record is None else self._checked(record)
         return np.concatenate([arrays[name].astype(np.float64).reshape(-1) for name in self._real])
 
-    def _checked(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    def _checked(self, record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
         """A shape or a name that is the app's own would tell something of its data."""
         if list(record.keys()) != list(self._all):
             raise InvalidInput("the reply has other arrays than the message: both must have the same names")
@@ -150,7 +146,7 @@ class ModelArrays:
         """d."""
         return sum(self._all[name].size for name in self._real)
 
-    def record(self, vector: NDArray[np.floating[Any]]) -> ArrayRecord:
+    def record(self, vector: NDArray[np.float64]) -> ArrayRecord:
         """The vector as arrays of the same names, shapes and types; what is not in it is as it was sent."""
         arrays, first = dict(self._all), 0
         for name in self._real:
@@ -236,8 +232,8 @@ class LocalPrivacy:
 
     def _trained(self, message: Message, context: Context, call_next: Next) -> Message:
         model = ModelArrays(_only_arrays(message.content, "a message to train"))
-        update = self._release(message, context, model.values)
         key = self._key(message, context)
+        update = self._release(key, model.values)
         with self._open(context) as ledger:
             stored = ledger.replay(key)
             if stored is not None:  # the same question gets the same answer, and nothing is computed for it
@@ -258,9 +254,8 @@ class LocalPrivacy:
         self, message: Message, context: Context, call_next: Next, model: ModelArrays
     ) -> tuple[Float32s, dict[str, float]]:
         """The vector to randomise and the metrics that may leave; of training that failed, "no change" and none."""
-        before = model.vector()
+        after = before = model.vector()
         told: dict[str, float] = {}
-        after = before
         reply = _reply(message, context, call_next)
         if reply is not None:
             after = model.vector(_only_arrays(reply.content, "a reply to train"))
@@ -278,11 +273,10 @@ class LocalPrivacy:
         told = {} if reply is None else self._allowed(reply.content)
         if not told:
             return Message(Parcel().content(), reply_to=message)
-        name = self._name(message, context)
+        key = self._key(message, context)
         with self._open(context) as ledger:
             stored = ledger.release_once(
-                self._key(message, context),
-                lambda: (self._metric_releases(name, told), Parcel(metrics=told).encode()),
+                key, lambda: (self._metric_releases(_name(key), told), Parcel(metrics=told).encode())
             )
         return Message(Parcel.decode(stored).content(), reply_to=message)
 
@@ -294,28 +288,25 @@ class LocalPrivacy:
 
     # --- the account
 
-    def _release(self, message: Message, context: Context, values: int) -> Release:
+    def _release(self, key: ReportKey, values: int) -> Release:
         what = "model update" if self.sends == "update" else "model weights"
         guarantees = tuple(
             self.mechanism.guarantee(adjacency, values=values) for adjacency in (Adjacency.CLIENT, Adjacency.COORDINATE)
         )
         claim = self.mechanism.claim(values=values)
-        return Release(f"{self._name(message, context)}/{what}", self.dataset, what, guarantees, claim)
+        return Release(f"{_name(key)}/{what}", self.dataset, what, guarantees, claim)
 
     def _metric_releases(self, name: str, told: Iterable[str]) -> list[Release]:
         """Each metric that leaves has its line: nothing protects it."""
-
-        def nothing(metric: str) -> Guarantee:
-            return Guarantee(SERVER, Adjacency.CLIENT, Infinite(f"the metric {metric} leaves as it is"), "none")
-
-        return [Release(f"{name}/{m}", self.dataset, f"metric {m}", (nothing(m),)) for m in told]
+        losses = {metric: Infinite(f"the metric {metric} leaves as it is") for metric in told}
+        return [
+            Release(f"{name}/{m}", self.dataset, f"metric {m}", (Guarantee(SERVER, Adjacency.CLIENT, loss, "none"),))
+            for m, loss in losses.items()
+        ]
 
     def _key(self, message: Message, context: Context) -> ReportKey:
         """What a reply answers: this message's content, to this node, in this run."""
         return ReportKey(self.dataset, f"flower {message.metadata.run_id}", _round(message), _digest(message, context))
-
-    def _name(self, message: Message, context: Context) -> str:
-        return f"flower/{message.metadata.run_id}/{_round(message)}/{_digest(message, context).hex()[:16]}"
 
     @contextmanager
     def _open(self, context: Context) -> Iterator[Ledger]:
@@ -325,6 +316,11 @@ class LocalPrivacy:
         path = self.ledger(context) if callable(self.ledger) else self.ledger
         with Ledger.open(path) as ledger:
             yield ledger
+
+
+def _name(key: ReportKey) -> str:
+    """How releases of a reply are called."""
+    return f"{key.federation.replace(' ', '/')}/{key.round}/{str(key.plan_hash)[:16]}"
 
 
 def _reply(message: Message, context: Context, call_next: Next) -> Message | None:
@@ -342,9 +338,10 @@ def _reply(message: Message, context: Context, call_next: Next) -> Message | Non
 
 def _round(message: Message) -> int:
     """The round, as Flower's strategies say it; 0 where they do not."""
-    said: list[Any] = [config.get("server-round") for config in message.content.config_records.values()]
+    said = [config.get("server-round") for config in message.content.config_records.values()]
     found = next((value for value in (*said, message.metadata.group_id) if str(value).isdecimal()), 0)
-    return int(found) if int(found) < 2**63 else 0
+    number = int(str(found))
+    return number if number < 2**63 else 0
 
 
 def _digest(message: Message, context: Context) -> bytes:
@@ -359,19 +356,21 @@ def _digest(message: Message, context: Context) -> bytes:
     return digest.digest()
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 2**63 and math.isfinite(value)
+def _is_number(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 2**63 and math.isfinite(value)
 
 
 def _declined(error: SordinoError) -> str:
     """What the server is told of a refusal: no figure of the owner's account."""
-    if isinstance(error, BudgetExceeded):
-        return "declined: this client's budget allows no more"
-    if isinstance(error, ConsentMissing):
-        return "declined: this client's owner has not agreed to such a release"
-    if isinstance(error, InvalidInput):
-        return "declined: this message or reply is none that the client's privacy mod lets through"
-    return "declined: this client's ledger is not available"
+    reasons = {
+        BudgetExceeded: "this client's budget allows no more",
+        ConsentMissing: "this client's owner has not agreed to such a release",
+        InvalidInput: "this message or reply is none that the client's privacy mod lets through",
+        SordinoError: "this client's ledger is not available",
+    }
+    return f"declined: {next(why for kind, why in reasons.items() if isinstance(error, kind))}"
 
 
 # --- at the server ----------------------------------------------------------------------------------------------------
@@ -434,15 +433,15 @@ class DecodingStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the strategy does it, with those metrics that all clients let go; None where there are none."""
         found = self._weighed([_read(reply, self._metrics) for reply in replies])
-        metrics = self._inner.aggregate_evaluate(server_round, found)
-        return metrics or None
+        return self._inner.aggregate_evaluate(server_round, found) or None
 
     def summary(self) -> None:
         """As the strategy does it."""
         self._inner.summary()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_inner"], name)
+    def __getattr__(self, name: str) -> object:
+        found: object = getattr(self.__dict__["_inner"], name)
+        return found
 
     def _model(self, reply: Message) -> Message:
         def content(parcel: Parcel) -> RecordDict:

@@ -10,14 +10,11 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sordino.client.settings import NAME
-from sordino.errors import InvalidInput
 from sordino.flower import require
-from sordino.flower.app import PATIENCE, WAIT
+from sordino.flower.app import RunConfig
 from sordino.runs.observer import Observer
 
 require()
@@ -34,45 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sordino.flower")
 SHUFFLER_FILES = "the run's configuration needs shuffler-token and shuffler-key, the server's files for it here"
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The run's settings: what `[tool.flwr.app.config]` says, and what `flwr run --run-config` changes of it."""
-
-    federation: str
-    runs: Path
-    members: tuple[str, ...] = ()
-    wait: float = WAIT
-    patience: float = PATIENCE
-    shuffler: Mapping[str, Path] = field(default_factory=dict)  #: the server's files token, key and trusted for it
-    key: Path | None = None  #: of the key that signs plans; beside the run's folder if left out
-    gateways: int = 0  #: nodes that answer for many pages each, in the place of clients; 0: every node is one client
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any]) -> RunConfig:
-        """The settings in a run's configuration."""
-        federation, runs = str(given.get("federation", "")), str(given.get("runs", ""))
-        if not NAME.fullmatch(federation) or not Path(runs).is_absolute():
-            raise InvalidInput(
-                f"the run's configuration needs federation (a name) and runs (a whole path on this machine), got "
-                f"{federation!r} and {runs!r}: write the app anew with sordino.flower.write_app"
-            )
-        members = tuple(name.strip() for name in str(given.get("members", "")).split(",") if name.strip())
-        try:
-            wait, patience = float(given.get("wait", WAIT)), float(given.get("patience", PATIENCE))
-            gateways = int(given.get("gateways", 0))
-        except (TypeError, ValueError):
-            raise InvalidInput("wait and patience are seconds in the run's configuration, gateways a number") from None
-        key = str(given.get("coordinator-key", ""))
-        return cls(
-            federation, Path(runs), members, wait, patience, _shuffler(given), Path(key) if key else None, gateways
-        )
-
-
-def _shuffler(given: Mapping[str, Any]) -> dict[str, Path]:
-    files = {name: str(given.get(f"shuffler-{name}", "")) for name in ("token", "key", "trusted")}
-    return {name: Path(path) for name, path in files.items() if path}
 
 
 def server_app(recipe: str | Path) -> ServerApp:
@@ -93,7 +51,7 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     """Run a recipe over a grid, from the start or from where its folder says that it stopped."""
     from sordino.fleets.flower import FlowerFleet, Roster
     from sordino.fleets.gateways import Gateways
-    from sordino.runs.serving import has_run, serve, shuffler_channel
+    from sordino.runs.serving import CoordinatorSetup, has_run, serve, shuffler_channel
 
     folder = config.runs / config.federation
     nodes = config.gateways or recipe.number_of_clients
@@ -105,11 +63,9 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
         f"{config.federation}: {'going on with' if again else 'beginning'} the run in {folder}; waiting up to "
         f"{config.wait:g} seconds for {nodes} {'gateways' if config.gateways else 'clients'}"
     )
-    outcome = serve(
-        recipe, people, folder, federation=config.federation, resume=again,
-        channel=shuffler_channel(recipe, config.shuffler, remedy=SHUFFLER_FILES),
-        observer=_LogObserver(), key=config.key,
-    )  # fmt: skip
+    channel = shuffler_channel(recipe, config.shuffler, remedy=SHUFFLER_FILES)
+    setup = CoordinatorSetup(config.federation, channel, config.coordinator_key)
+    outcome = serve(recipe, people, folder, setup, resume=again, observer=_LogObserver())
     fleet.close()
     log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
     return outcome
@@ -160,4 +116,4 @@ def said_aloud() -> Iterator[None]:
         log.setLevel(level)
 
 
-__all__ = ["RunConfig", "coordinate", "members_file", "said_aloud", "server_app"]
+__all__ = ["coordinate", "members_file", "said_aloud", "server_app"]

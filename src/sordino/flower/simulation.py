@@ -26,7 +26,9 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 from sordino.client.invitation import check_real  # noqa: E402
-from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
+from sordino.flower.app import RunConfig  # noqa: E402
+from sordino.flower.server_app import coordinate, said_aloud  # noqa: E402
+from sordino.wire.codec import join  # noqa: E402
 from sordino.wire.requests import Request, Response  # noqa: E402
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def _names(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _backend(cpus: int | None, address: str) -> dict[str, Any]:
-    start: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    start: dict[str, object] = {"include_dashboard": False, "log_to_driver": False}
     if cpus is not None:
         start["num_cpus"] = cpus
     if address:
@@ -141,7 +143,7 @@ def _settings(federation: Federation, number: int, place: Path) -> Settings:
         "std": list(normalisation.std),
     }
     if federation.budgets is None:
-        budget: dict[str, Any] = {"limit": UNLIMITED}
+        budget: dict[str, object] = {"limit": UNLIMITED}
         consents = {"unproven": _kinds(federation), "claimed": False}
     else:
         own = federation.budgets[number]
@@ -185,7 +187,7 @@ def client_app(clients: Path, seed: int) -> ClientApp:
             ) as client,
         ):
             answers = [respond(client, request).encode() for request in requests]
-        return Message(bundles.content(bundles.array(answers)), reply_to=message)
+        return Message(bundles.content(bundles.array(join(*answers))), reply_to=message)
 
     return app
 

@@ -106,6 +106,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "norm-filter": f"{_METHODS}.robust:NormFilter",
             "agreement": f"{_METHODS}.robust:Agreement",
         },
+        "stopping rule": {
+            "target": f"{_METHODS}.stopping_rules:TargetAccuracy",
+            "patience": f"{_METHODS}.stopping_rules:Patience",
+        },
         "extractor": {
             "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
             "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",

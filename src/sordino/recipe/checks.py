@@ -149,7 +149,7 @@ def _a_quorum_can_be_met(recipe: Sections) -> Found:
 @_reads("rounds", "data.validation")
 def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
     rounds = recipe.rounds
-    used = [name for name in ("target_accuracy", "patience") if getattr(rounds, name)]
+    used = [name for name in ("target_accuracy", "patience", "stop") if getattr(rounds, name)]
     if used and rounds.stop_on == "validation" and not recipe.data.validation:
         yield (
             f"rounds.{used[0]}",

@@ -19,6 +19,7 @@ from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
+from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
 from sordino.parts.registry import allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
@@ -188,6 +189,7 @@ class Rounds(TomlTable):
     count: Annotated[int, Ge(1), Le(100_000)] = Field(default=10, description="number of rounds, at most")
     target_accuracy: Annotated[float, Ge(0), Le(1)] = Field(default=0.0, description="stop once reached (0: never)")
     patience: Natural = Field(default=0, description="stop after so many evaluations without improvement (0: never)")
+    stop: AnyStoppingRule | None = Field(default=None, description="another rule for when to stop")
     stop_on: Literal["validation", "test"] = Field(
         default="validation", description="which examples decide about stopping; a test set that does so must be public"
     )
@@ -197,9 +199,11 @@ class Rounds(TomlTable):
     )
 
     @property
-    def may_stop_early(self) -> bool:
-        """Whether what a model scores may end the run."""
-        return bool(self.patience or self.target_accuracy)
+    def stopping_rules(self) -> list[StoppingSpec]:
+        """The rules by which what a model scores may end the run."""
+        found: list[StoppingSpec] = [TargetAccuracy(accuracy=self.target_accuracy)] if self.target_accuracy else []
+        found += [Patience(evaluations=self.patience)] if self.patience else []
+        return [*found, self.stop] if self.stop is not None else found
 
 
 class Evaluation(TomlTable):

@@ -21,7 +21,6 @@ from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
 from sordino.report.statement import adversary, proof
-from sordino.storage.files import make_folder, write_whole
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed
 UNSET = "not set"  #: how a setting is shown where a recipe does not have it
@@ -161,20 +160,6 @@ class Comparison:
         writer.writeheader()
         writer.writerows(lines)
         return written.getvalue()
-
-    def to_html(self) -> str:
-        """One page that holds all it shows."""
-        from sordino.report.comparison_page import comparison_page
-
-        return comparison_page(self)
-
-    def write(self, folder: Path | str) -> tuple[Path, Path]:
-        """Write `comparison.html` and `comparison.csv` into a folder, and say where they are."""
-        page, figures = Path(folder) / "comparison.html", Path(folder) / "comparison.csv"
-        make_folder(Path(folder))
-        write_whole(page, self.to_html().encode())
-        write_whole(figures, self.to_csv().encode())
-        return page, figures
 
 
 def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:

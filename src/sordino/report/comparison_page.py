@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
@@ -14,8 +15,18 @@ from sordino.report.records import to_line
 from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
+from sordino.storage.files import make_folder, write_whole
 
 _MOST_LINES = 12  #: in one plot
+
+
+def write_comparison(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
+    """Write `comparison.html` and `comparison.csv` into a folder, and say where they are."""
+    page, figures = Path(folder) / "comparison.html", Path(folder) / "comparison.csv"
+    make_folder(Path(folder))
+    write_whole(page, comparison_page(comparison).encode())
+    write_whole(figures, comparison.to_csv().encode())
+    return page, figures
 
 
 def comparison_page(comparison: Comparison) -> str:

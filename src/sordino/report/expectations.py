@@ -13,7 +13,8 @@ from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.words import capital, count, counted, figure, span
 
 if TYPE_CHECKING:
-    from sordino.runs.preflight import BatchNorm, NormFit, Outlook, Preflight, RangeFit, ReportLoss
+    from sordino.runs.preflight import BatchNorm, Outlook, Preflight, ReportLoss
+    from sordino.runs.senders import RangeFit
 
 #: (noise / update / sqrt(d T) from which on, what to expect)
 LEVELS = (
@@ -47,8 +48,8 @@ def _of_rounds(ahead: Preflight) -> Iterable[str]:
     yield from _budgets(ahead)
     yield from _losses(ahead)
     yield from dict.fromkeys(map(_range, ahead.ranges))
-    if ahead.norm is not None:
-        yield norm_sentence(ahead.norm)
+    if ahead.facts.norm is not None:
+        yield norm_sentence(ahead.facts.norm, ahead.honest_norm)
     yield _bytes(ahead)
     if ahead.facts.batch_norm is not None:
         yield _batch_norm(ahead.facts.batch_norm)
@@ -246,19 +247,19 @@ def _ball(fit: RangeFit, norm: float) -> str:
     return f"the radius {_short(radius)} holds updates ({size})"
 
 
-def norm_sentence(fit: NormFit) -> str:
+def norm_sentence(norm: float, honest_norm: float | None) -> str:
     """How the announced norm fits honest reports."""
-    if fit.honest is None:
-        return f"reports are shortened to method.norm = {_short(fit.norm)}; how long honest ones are is not known"
-    honest = f"an honest report has an L2 norm of about {_short(fit.honest)}"
-    if fit.honest > 1.2 * fit.norm:
-        return f"{honest}, and method.norm = {_short(fit.norm)} shortens it: training slows down as much"
-    if fit.norm > 1.5 * fit.honest:
+    if honest_norm is None:
+        return f"reports are shortened to method.norm = {_short(norm)}; how long honest ones are is not known"
+    honest = f"an honest report has an L2 norm of about {_short(honest_norm)}"
+    if honest_norm > 1.2 * norm:
+        return f"{honest}, and method.norm = {_short(norm)} shortens it: training slows down as much"
+    if norm > 1.5 * honest_norm:
         return (
-            f"{honest}, and method.norm = {_short(fit.norm)} lets a hostile one be {_times(fit.norm / fit.honest)} as "
+            f"{honest}, and method.norm = {_short(norm)} lets a hostile one be {_times(norm / honest_norm)} as "
             "long: choose it at about the length of honest ones"
         )
-    return f"{honest}, and longer ones are shortened to method.norm = {_short(fit.norm)}: it fits"
+    return f"{honest}, and longer ones are shortened to method.norm = {_short(norm)}: it fits"
 
 
 def _bytes(ahead: Preflight) -> str:

@@ -113,6 +113,7 @@ class RoundRecord(_Checked):
     loss: Measurement = None
     validation_accuracy: Share = None
     score: Measurement = None  #: on the test set, by the recipe's metric where it names one
+    validation_score: Measurement = None  #: on what clients set aside, by the same metric
     asked: Count = 0
     reported: Count = 0
     declined: Count = 0  #: by the client's own ledger

@@ -16,6 +16,18 @@ from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
 from sordino.storage.files import make_folder, write_whole
 
+Memory = Mapping[str, Mapping[str, Any]]  #: what a run remembers besides arrays, ready for `json.dumps`
+
+
+class DamagedRun(InvalidInput):
+    """A file that a run would go on from is damaged or missing."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} is damaged or missing ({why}): the run cannot go on from it. Restore the folder from a backup, or "
+            "start the run anew in another folder, with real clients also under another name"
+        )
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -23,13 +35,13 @@ class Checkpoint:
 
     state: State
     clients: Mapping[int, ClientState]
-    memory: Mapping[str, Any]
+    memory: Memory
 
     def encode(self) -> bytes:
         """The content of a file that holds it: its arrays, and the rest as texts about them."""
         from safetensors.numpy import save
 
-        arrays: dict[str, NDArray[Any]] = {"parameters": self.state.parameters}
+        arrays: dict[str, NDArray[np.generic]] = {"parameters": self.state.parameters}
         arrays |= {f"server/{name}": array for name, array in self.state.arrays.items()}
         for client, kept in self.clients.items():
             arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
@@ -51,7 +63,7 @@ class Checkpoint:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
                 metadata = file.metadata() or {}
             server = {name: arrays[f"server/{name}"] for name in json.loads(metadata["server"])}
-            clients: dict[int, dict[str, NDArray[Any]]] = {}
+            clients: dict[int, dict[str, NDArray[np.generic]]] = {}
             for name, array in arrays.items():
                 if name.startswith("client/"):
                     _, client, own = name.split("/", 2)
@@ -59,9 +71,7 @@ class Checkpoint:
             state = State(int(metadata["round"]), arrays["parameters"], server)
             return cls(state, clients, json.loads(metadata["memory"]))
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise InvalidInput(
-                f"{path} is damaged ({error}): the run cannot go on from it. Start it anew in another folder"
-            ) from None
+            raise DamagedRun(path, str(error)) from None
 
 
 class Belongings(UserDict[int, ClientState]):
@@ -71,10 +81,16 @@ class Belongings(UserDict[int, ClientState]):
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
         super().__init__()
         self._folder = folder
         for path in sorted(folder.glob("*.safetensors")) if folder is not None else ():
-            self.data[int(path.stem)] = _read_belongings(path)
+            try:
+                self.data[int(path.stem)] = dict(load_file(path))
+            except (SafetensorError, OSError, ValueError) as error:
+                raise DamagedRun(path, f"{error}; what a client made there is not to be made again") from None
 
     def __setitem__(self, client: int, made: ClientState) -> None:
         from safetensors.numpy import save
@@ -88,17 +104,4 @@ class Belongings(UserDict[int, ClientState]):
         self.data[client] = made
 
 
-def _read_belongings(path: Path) -> ClientState:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{path} is damaged ({error}): what a client made there is not to be made again. Start the run anew in "
-            "another folder"
-        ) from None
-
-
-__all__ = ["Belongings", "Checkpoint"]
+__all__ = ["Belongings", "Checkpoint", "DamagedRun", "Memory"]

@@ -101,11 +101,9 @@ class Attendance:
 class RoundOutcome:
     """What became of one round; the preparation is round 0."""
 
-    number: int
-    attendance: Attendance
-    why_lost: str  #: empty where the round counted, so that the state changed
     plan: Plan
-    seconds: float = 0.0
+    attendance: Attendance
+    why_lost: str = ""  #: empty where the round counted, so that the state changed
     noise: float | None = None  #: predicted L2 norm of the noise in the mean
 
     @property
@@ -141,7 +139,6 @@ class Coordinator:
 
         Pass `plan` if it was stored before sending; otherwise it is computed from `state`.
         """
-        began = time.monotonic()
         clients = list(self._method.select(state))
         plan = plan or self._method.plan(state, self._federation)
         if plan.round != state.round + 1:
@@ -156,7 +153,7 @@ class Coordinator:
         if not after.finite:
             after, why_lost = state.unchanged(), "the model would not be finite any more: lower method.server_lr"
         noise = None if why_lost else tally.noise()
-        return after, RoundOutcome(plan.round, attendance, why_lost, plan, time.monotonic() - began, noise)
+        return after, RoundOutcome(plan, attendance, why_lost, noise)
 
     def _why_lost(self, attendance: Attendance, tally: Tally) -> str:
         """Why this round does not count; empty where it does."""

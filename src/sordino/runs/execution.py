@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -70,9 +69,9 @@ def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float,
     key = _key(model, batch_shape)
     known = _read(path)
     if key not in known:
-        known[key] = asdict(choose_width(model, batch_shape))
+        known[key] = choose_width(model, batch_shape)
         _write(path, known)
-    return Execution(**known[key])
+    return known[key]
 
 
 def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
@@ -81,18 +80,18 @@ def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def _read(path: Path) -> dict[str, Execution]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: asdict(Execution(**value)) for key, value in found.items()}
+        return {key: Execution(**value) for key, value in found.items()}
     except (OSError, ValueError, TypeError, AttributeError, SordinoError):
         return {}  # a cache that cannot be read is measured again
 
 
-def _write(path: Path, known: dict[str, dict[str, Any]]) -> None:
+def _write(path: Path, known: dict[str, Execution]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(known, indent=1).encode())
+        write_whole(path, json.dumps(known, indent=1, default=asdict).encode())
     except (OSError, SordinoError):
         return  # the choice still holds for this run, and its checkpoint keeps it
 

@@ -13,13 +13,14 @@ from torch import nn
 from sordino import channels
 from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput
-from sordino.learning import partition
+from sordino.fleets.simulated import Population, Work
+from sordino.learning import models, partition
 from sordino.learning.evaluation import Exam
-from sordino.learning.examples import Dataset, Examples
-from sordino.learning.models import ParameterLayout
+from sordino.learning.examples import Dataset
+from sordino.learning.models import Loss, ParameterLayout
 from sordino.learning.partition import Partition
 from sordino.methods.blueprint import blueprint_of
-from sordino.methods.interface import Method
+from sordino.methods.interface import Bench, Method
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -60,14 +61,33 @@ class Federation:
         return len(self.parts)
 
     @property
+    def classes(self) -> list[int]:
+        """The class of each client: clients of one class make the same releases."""
+        return [self.method.class_of(client) for client in range(self.clients)]
+
+    @property
     def label_counts(self) -> NDArray[np.int64]:
         """How many examples of each class each client holds."""
         return partition.label_counts(self.dataset.train.y, self.parts, len(self.dataset.classes))
 
-    def holding(self, train: Examples, exams: Mapping[str, Exam]) -> Federation:
-        """The same over other copies of the same examples, so that those it was wired with can be let go."""
-        dataset = replace(self.dataset, train=train, test=exams["test"].examples)
-        return replace(self, dataset=dataset, exams=exams)
+    @property
+    def population(self) -> Population:
+        """The clients and their records."""
+        return Population(self.dataset.train, self.parts, self.dataset.normalisation)
+
+    @property
+    def graded(self) -> tuple[nn.Module, Loss]:
+        """The model that is scored, and its loss."""
+        return self.method.graded or self.model, models.loss_for(self.recipe.model.name)
+
+    def work(self, bench: Bench) -> Work:
+        """What simulated clients compute, and on which records."""
+        return Work(self.method, *self.graded, self.population, self.exams, self.recipe.seed, bench)
+
+    def holding(self, work: Work) -> Federation:
+        """The same over the examples of `work`, so that those it was wired with can be let go."""
+        dataset = replace(self.dataset, train=work.population.examples, test=work.exams["test"].examples)
+        return replace(self, dataset=dataset, exams=work.exams)
 
     def ledger(self) -> MemoryLedger | None:
         """The clients' accounts, opened; None where the recipe sets no budget."""

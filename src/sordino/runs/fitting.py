@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Mechanism, mechanism_named
@@ -19,21 +19,16 @@ from sordino.privacy import planning
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, PoissonGaussian, Release, check_count
 from sordino.privacy.planning import Allowance
 from sordino.privacy.terms import adjacency_named
-from sordino.runs.preflight import (
-    ClientGroup,
-    MechanismSender,
-    Preflight,
-    PrivateSilo,
-    Sender,
-    asked_per_round,
-    preflight,
-)
+from sordino.runs.preflight import ClientGroup, Preflight, asked_per_round
+from sordino.runs.senders import MechanismSender, PrivateSilo, Sender
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.runs.federation import Federation
 
 DP_SGD = "dp-sgd"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,15 +61,9 @@ class PlanOptions:
             if size is not None and not (math.isfinite(size) and size > 0):
                 raise InvalidInput(f"--{option.replace('_', '-')} must be a finite number > 0, got {size!r}")
 
-    def needed(self, option: str, question: str) -> Any:
-        """The value of an option; refused where it was left out."""
-        if (value := getattr(self, option)) is None:
-            raise InvalidInput(f"--{option} is missing: {question}")
-        return value
-
     def budget(self, *, of_records: bool) -> Budget:
         """The budget asked for; by default of a client, and of records where silos train by DP-SGD."""
-        limit = self.needed("epsilon", "how much may be spent in all?")
+        limit = needed(self.epsilon, "--epsilon is missing: how much may be spent in all?")
         hidden = Adjacency.RECORD_ADD_REMOVE if of_records else Adjacency.CLIENT
         if self.adjacency is not None:
             hidden = adjacency_named(self.adjacency)
@@ -89,6 +78,13 @@ class PlanOptions:
         norm = self.update_norm
         each, whole = (1.0, 1.0) if norm is None else (3 * norm / math.sqrt(values), norm)
         return Ranges(self.radius or self.box or each, self.radius or self.ball or whole, self.precision)
+
+
+def needed(value: T | None, otherwise: str) -> T:
+    """The value of an option; refused where it was left out."""
+    if value is None:
+        raise InvalidInput(otherwise)
+    return value
 
 
 @dataclass(frozen=True)
@@ -107,6 +103,14 @@ class Question:
         """How many values to reckon with."""
         return self.values or 1
 
+    def release(self, sender: Sender) -> Release:
+        """What one round releases, with the guarantee for the budget's own adjacency in front."""
+        (release,) = sender.releases(self.size)
+        if isinstance(sender, MechanismSender):
+            own = sender.mechanism.guarantee(self.budget.adjacency, values=self.size)
+            release = replace(release, guarantees=(own,))
+        return release
+
 
 @dataclass(frozen=True)
 class Family:
@@ -122,20 +126,15 @@ class Family:
     def of(cls, tuning: Tuning) -> Family:
         """A mechanism as it says that it can be fitted."""
 
+        def sender(parameter: float) -> Sender:
+            return MechanismSender(tuning.build(parameter))
+
         def plan(question: Question) -> Allowance:
             find = planning.largest if tuning.sought == "largest" else planning.least
-            return find(
-                question.budget,
-                question.rounds,
-                lambda p: _release(MechanismSender(tuning.build(p)), question),
-                between=tuning.between,
-            )
+            between = tuning.between
+            return find(question.budget, question.rounds, lambda p: question.release(sender(p)), between=between)
 
-        return cls(tuning.name, tuning.parameter, lambda p: MechanismSender(tuning.build(p)), plan, tuning.needs_delta)
-
-    def release(self, parameter: float, question: Question) -> Release:
-        """What one round releases with this parameter."""
-        return _release(self.sender(parameter), question)
+        return cls(tuning.name, tuning.parameter, sender, plan, tuning.needs_delta)
 
 
 @dataclass(frozen=True)
@@ -160,19 +159,8 @@ def fit(family: Family, question: Question) -> Fit:
     """The parameter that the budget allows, and the noise to expect with it."""
     allowance = family.plan(question)
     group = ClientGroup(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
-    ahead = preflight(
-        [group], values=question.size, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
-    )
+    ahead = Preflight([group], question.size, question.rounds, question.asked, question.update_norm)
     return Fit(family, question, allowance, ahead)
-
-
-def _release(sender: Sender, question: Question) -> Release:
-    """What one round releases, with the guarantee for the budget's own adjacency in front."""
-    (release,) = sender.releases(question.size)
-    if isinstance(sender, MechanismSender):
-        own = sender.mechanism.guarantee(question.budget.adjacency, values=question.size)
-        release = replace(release, guarantees=(own,))
-    return release
 
 
 # --- mechanisms -------------------------------------------------------------------------------------------------------
@@ -184,7 +172,7 @@ def plain_cases(names: Sequence[str], options: PlanOptions, every: Sequence[str]
     for name in names or every:
         budget = options.budget(of_records=name == DP_SGD)
         if name != DP_SGD:
-            options.needed("values", "how many values has an upload?")
+            needed(options.values, "--values is missing: how many values has an upload?")
         question = Question(
             budget, options.values, options.rounds or 1, options.clients, options.clients, options.update_norm
         )
@@ -196,8 +184,8 @@ def plain_cases(names: Sequence[str], options: PlanOptions, every: Sequence[str]
 def families(name: str, values: int, options: PlanOptions) -> list[Family]:
     """The ways to plan one mechanism, one for each norm it may clip by; or private training."""
     if name == DP_SGD:
-        steps = options.needed("steps", "how many steps does a silo make in a round?")
-        return [_silo(steps, options.needed("rate", "which share of a silo's records is in a batch?"))]
+        steps = needed(options.steps, "--steps is missing: how many steps does a silo make in a round?")
+        return [_silo(steps, needed(options.rate, "--rate is missing: which share of a silo's records is in a batch?"))]
     tunings = mechanism_named(name).tunings(options.ranges(values))
     if not tunings:
         raise InvalidInput(f"the mechanism {name} says no parameter that could be planned: give it `tunings`")
@@ -269,10 +257,13 @@ def _recipe_budgets(recipe: Recipe, options: PlanOptions, *, of_records: bool) -
 
 def _own_family(federation: Federation) -> Family:
     """The recipe's own mechanism: its epsilon is sought, or its sigma where that is what the recipe gives."""
-    method: Any = federation.recipe.method
-    if method.name == "silo-dp":
-        return _own_silo(federation)
-    spec, build = method.mechanism, federation.upload.build
+    from sordino.methods.silo_dp import SiloDp
+
+    if isinstance(federation.method, SiloDp):  # of which it is known how they train
+        training = federation.method.training
+        silo = _silo(training.steps, training.sampling_rate)
+        return replace(silo, sender=lambda m: PrivateSilo.of(replace(training, noise_multiplier=m)))
+    spec, build = federation.recipe.method.mechanism, federation.upload.build
     if spec.takes_epsilon:
         return Family.of(Tuning(spec.name, "clients.epsilon", build, _epsilons(build)))
     if getattr(spec, "sigma", None) is None:
@@ -280,7 +271,15 @@ def _own_family(federation: Federation) -> Family:
             f"the mechanism {spec.name!r} of this recipe adds no noise that could be planned: name another, such as "
             "--mechanism two-point, or set method.mechanism.name"
         )
-    return Family.of(_own_sigma(federation, spec))
+    within, upload = federation.recipe.method.range, federation.upload
+
+    def with_sigma(sigma: float) -> Mechanism:
+        own = spec.model_copy(update={"sigma": sigma})
+        mechanism: Mechanism = own.builder(within, federation.layout.layers, upload.values)(None)
+        return mechanism
+
+    between = upload.mechanisms[0].sigma_range(float(within.radius))
+    return Family.of(Tuning(spec.name, "method.mechanism.sigma", with_sigma, between, "least"))
 
 
 def _epsilons(build: Callable[[float], Mechanism]) -> tuple[float, float]:
@@ -293,28 +292,3 @@ def _epsilons(build: Callable[[float], Mechanism]) -> tuple[float, float]:
             high /= 2
             if high < MIN_EPSILON:
                 raise
-
-
-def _own_sigma(federation: Federation, spec: Any) -> Tuning:
-    layout, upload, radius = federation.layout, federation.upload, federation.recipe.method.range.radius
-
-    def build(sigma: float) -> Mechanism:
-        own = spec.model_copy(update={"sigma": sigma})
-        mechanism: Mechanism = own.builder(federation.recipe.method.range, layout.layers, upload.values)(None)
-        return mechanism
-
-    between = upload.mechanisms[0].sigma_range(float(radius))
-    return Tuning(spec.name, "method.mechanism.sigma", build, between, "least")
-
-
-def _own_silo(federation: Federation) -> Family:
-    """The recipe's silos, of which it is known how they train."""
-    from sordino.methods.silo_dp import SiloDp
-
-    assert isinstance(federation.method, SiloDp)
-    training = federation.method.training
-
-    def sender(multiplier: float) -> Sender:
-        return PrivateSilo.of(replace(training, noise_multiplier=multiplier))
-
-    return replace(_silo(training.steps, training.sampling_rate), sender=sender)

@@ -19,19 +19,18 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from sordino.errors import InvalidInput, SordinoError
+from sordino.errors import SordinoError
 from sordino.privacy.history import RoundReleases, members, ranges
 from sordino.report.folder import RunFolder
 from sordino.report.records import RoundRecord, from_json, to_line
-from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.coordinator import Attendance
-from sordino.runs.store import Past, RoundEntry, Store
+from sordino.runs.checkpoint import Checkpoint, DamagedRun
+from sordino.runs.coordinator import Attendance, RoundOutcome
+from sordino.runs.store import Past, Store
 from sordino.storage.files import NotWritten, make_folder, whole_lines, write_whole
 from sordino.storage.sqlite import Database
 from sordino.wire.messages import Plan
@@ -101,43 +100,40 @@ class JournalStore(Store):
 
     # --- plans
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: Plan) -> tuple[Plan, int]:
         """Write a plan down, durably, before anyone sees it; one that may have been sent before a restart stays."""
-        path = self._place / f"plan-{plan.round:06d}.bin"
+        path, content, now = self._place / f"plan-{plan.round:06d}.bin", plan.encode(), _now()
         found = self._db.all("SELECT sha256 FROM plans WHERE round = ?", [plan.round])
         if found:
-            return Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
-        content, now = plan.encode(), _now()
-        write_whole(path, content)
+            plan = Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
+        else:
+            write_whole(path, content)
+        again = "ON CONFLICT (round) DO UPDATE SET sent = sent + 1, last_sent = excluded.last_sent"
+        row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
         with self._db.transaction():
-            row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
-            self._db.execute("INSERT INTO plans VALUES (?, ?, 0, ?, ?)", row)
-        return plan
-
-    def send(self, round: int) -> int:
-        """Count that a plan goes out now; how often it has, with this time."""
-        with self._db.transaction():
-            self._db.execute("UPDATE plans SET sent = sent + 1, last_sent = ? WHERE round = ?", (_now(), round))
-        return int(self._db.one("SELECT sent FROM plans WHERE round = ?", [round])[0])
+            self._db.execute(f"INSERT INTO plans VALUES (?, ?, 1, ?, ?) {again}", row)
+        return plan, int(self._db.one("SELECT sent FROM plans WHERE round = ?", [plan.round])[0])
 
     # --- rounds
 
-    def end(self, entry: RoundEntry) -> None:
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
         """Make a round part of the run, once: its state first, then everything else at once; metrics.jsonl follows."""
-        attendance, content = entry.attendance, entry.checkpoint.encode()
-        path = self._place / f"state-{entry.round:06d}.safetensors"
+        attendance, round, content = outcome.attendance, outcome.plan.round, checkpoint.encode()
+        path = self._place / f"state-{round:06d}.safetensors"
         write_whole(path, content)
         row = (
-            entry.round, _now(), entry.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
-            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), entry.spent.to_line(),
-            None if entry.record is None else to_line(entry.record), path.name, hashlib.sha256(content).hexdigest(),
+            round, _now(), outcome.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
+            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), spent.to_line(),
+            None if record is None else to_line(record), path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
         with self._db.transaction():
             self._db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
             self._db.execute_each("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
         self._forget({path.name})
-        if entry.record is not None:
-            self._run.append_round(entry.record)
+        if record is not None:
+            self._run.append_round(record)
 
     def _forget(self, kept: set[str]) -> None:
         """Remove the files of rounds that are over; one that stays behind does no harm."""
@@ -155,7 +151,7 @@ class JournalStore(Store):
         if not past.about and (
             whole_lines(metrics) or any(self._place.glob("state-*")) or any(self._place.glob("plan-*"))
         ):
-            raise _damaged(self._path, "it knows nothing of the rounds that lie beside it")  # clients would pay twice
+            raise DamagedRun(self._path, "it knows nothing of the rounds that lie beside it")  # clients would pay twice
         lines = [to_line(record).encode() for record in past.records]
         if whole_lines(metrics) != lines:
             write_whole(metrics, b"".join(line + b"\n" for line in lines))
@@ -167,7 +163,7 @@ class JournalStore(Store):
         rows = self._db.all(query)
         numbers = [int(row[0]) for row in rows]
         if numbers and (numbers[0] > 1 or numbers != list(range(numbers[0], numbers[-1] + 1))):
-            raise _damaged(self._path, "it lacks some rounds")
+            raise DamagedRun(self._path, "it lacks some rounds")
         checkpoint, result = self._checkpoint(), self._run.result()
         return Past(
             checkpoint,
@@ -190,7 +186,7 @@ class JournalStore(Store):
         _read(path, digest, why)
         checkpoint = Checkpoint.read(path)
         if checkpoint.state.round != round:
-            raise _damaged(path, why)
+            raise DamagedRun(path, why)
         return checkpoint
 
 
@@ -218,9 +214,9 @@ def _read(path: Path, digest: str, otherwise: str) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _damaged(path, str(error.strerror or error)) from None
+        raise DamagedRun(path, str(error.strerror or error)) from None
     if hashlib.sha256(content).hexdigest() != digest:
-        raise _damaged(path, otherwise)
+        raise DamagedRun(path, otherwise)
     return content
 
 
@@ -232,21 +228,14 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
             f"{path} could not be written ({error}). Nothing that was on disk is lost: every round that it names is "
             "whole. Make room and go on with --resume"
         )
-    return _damaged(path, str(error))
-
-
-def _damaged(path: Path, why: str) -> InvalidInput:
-    return InvalidInput(
-        f"{path} is damaged or missing ({why}): the run cannot go on from it. Restore the folder from a backup, or "
-        "start the run anew in another folder and under another name"
-    )
+    return DamagedRun(path, str(error))
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _json(value: Mapping[Any, Any] | Sequence[Any]) -> str:
+def _json(value: Mapping[int, str] | Mapping[str, int]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,19 +21,17 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
-from sordino.learning.metrics import Accuracy
 from sordino.methods.interface import ClientState, ModelView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, RoundRecord
-from sordino.report.words import listed
-from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.checkpoint import Checkpoint, Memory
 from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
-from sordino.runs.store import Past, RoundEntry, Store
+from sordino.runs.store import Past, Store
 from sordino.wire.messages import Plan
 
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
@@ -46,7 +43,7 @@ class ClientSide(ABC):
     fleet: Fleet
     may_return: bool  #: whether missing clients may come back: a run that lacks them pauses and does not end
     states: Mapping[int, ClientState] = MappingProxyType({})  #: what clients keep between rounds, if the run stores it
-    memory: Mapping[str, Any] = MappingProxyType({})  #: what else is stored with a checkpoint, ready for `json.dumps`
+    memory: Memory = MappingProxyType({})  #: what else is stored with a checkpoint
     label_counts: NDArray[np.int64] | None = None  #: [clients, classes] of examples; None where nobody knows
 
     def restore(self, past: Past) -> None:  # noqa: B027 (real clients are their owners' to restore)
@@ -101,7 +98,7 @@ class Run:
             self._stopping.note_answers(spent)
         if past.checkpoint is not None:
             self._check_fit(past.checkpoint.state)
-            self._progress = Progress(**past.memory["memory"])
+            self._progress = Progress.read(past.memory)
             if self._side.may_return:
                 self._progress.lost = 0  # a restart is another try
             self._state = past.checkpoint.state
@@ -109,11 +106,14 @@ class Run:
 
     def _check_fit(self, state: State) -> None:
         """The model may be the user's own code, which can have changed since."""
-        shapes = [{n: a.shape for n, a in (("", s.parameters), *s.arrays.items())} for s in (state, self._state)]
+        shapes = [
+            {name: list(array.shape) for name, array in {"parameters": own.parameters, **own.arrays}.items()}
+            for own in (state, self._state)
+        ]
         if shapes[0] != shapes[1]:
             raise InvalidInput(
-                f"the checkpoint holds {_listed(shapes[0])}, and the state here {_listed(shapes[1])}: the model or the "
-                "method has changed since. Put the old one back, or start the run anew in another folder"
+                f"the checkpoint holds {shapes[0]}, and the state here {shapes[1]}: the model or the method has "
+                "changed since. Put the old one back, or start the run anew in another folder"
             )
 
     def go(self, expected: Sequence[str], absent: Mapping[int, str] | None = None) -> Outcome:
@@ -121,7 +121,7 @@ class Run:
 
         Ctrl-C leaves everything stored up to the last whole round.
         """
-        stopped = self._stopped or self._stopping.reason(self._progress, self._state.round)
+        stopped = self._stopped or self._stopping.reason(self._progress, self._state.round, self._records)
         if stopped is None:
             self._observer.started(self._federation, expected, self._state.round + 1)
             if absent:
@@ -159,7 +159,7 @@ class Run:
                 f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}. Nothing "
                 "that was recorded is lost: go on with --resume when enough clients are back"
             )
-        return self._stopping.reason(progress, self._state.round)
+        return self._stopping.reason(progress, self._state.round, self._records)
 
     # --- the preparation and the rounds
 
@@ -169,12 +169,12 @@ class Run:
         if made is None or any(spent.round == 0 for spent in self._spent):
             return
         self._observer.preparing(self._federation.clients)
-        plan, sent = self._store.plan(made), self._store.send(0)
+        plan, sent = self._store.plan(made)
         try:
             attendance = coordinator.prepare(plan)
         except NobodyLeft as end:
             if sent > 1:  # they may have been prepared before
-                self._end(RoundOutcome(0, end.attendance, _DECLINED_AGAIN, plan), self._state, sent, None)
+                self._end(RoundOutcome(plan, end.attendance, _DECLINED_AGAIN), self._state, sent, None)
             raise
         quorum = self._recipe.rounds.quorum
         if self._side.may_return and len(attendance.reported) < quorum:
@@ -183,13 +183,12 @@ class Run:
                 "Nothing is lost: go on with --resume when more of them are back"
             )
         self._progress.note_traffic(attendance, self._seconds())
-        self._end(RoundOutcome(0, attendance, "", plan), self._state, sent, None)
+        self._end(RoundOutcome(plan, attendance), self._state, sent, None)
         self._observer.prepared(attendance)
 
     def _round(self, coordinator: Coordinator) -> None:
         """One round, stored before anybody hears of it."""
-        plan = self._store.plan(self._method.plan(self._state, self._name))
-        sent = self._store.send(plan.round)
+        plan, sent = self._store.plan(self._method.plan(self._state, self._name))
         try:
             after, outcome = coordinator.round(self._state, plan)
         except NobodyLeft as end:
@@ -197,7 +196,7 @@ class Run:
                 raise
             # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
-            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, why, plan)
+            after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         attendance = outcome.attendance
         if attendance.refused and not attendance.reported and not self._side.may_return:
             raise InvalidInput(
@@ -206,9 +205,8 @@ class Run:
                 f"{next(iter(attendance.refused.values()))}"
             )
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
-        figures = self._grade(after)
-        record = self._side.describe(_record(outcome, sent - 1), outcome)
-        record = replace(record, **figures, seconds=self._seconds())
+        record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
+        record = replace(record, seconds=self._seconds())
         self._progress.note_traffic(outcome.attendance, record.seconds)
         self._end(outcome, after, sent, record)
         self._observer.round(record, outcome.attendance)
@@ -216,9 +214,7 @@ class Run:
     def _end(self, outcome: RoundOutcome, state: State, sent: int, record: RoundRecord | None) -> None:
         """Make a round part of the run."""
         spent = self._side.spent(outcome.plan, outcome.attendance, sent)
-        self._store.end(
-            RoundEntry(outcome.number, outcome.attendance, outcome.why_lost, spent, record, self._checkpoint(state))
-        )
+        self._store.end(outcome, spent, record, self._checkpoint(state))
         self._state = state
         self._spent.append(spent)
         self._stopping.note_answers(spent)
@@ -235,25 +231,20 @@ class Run:
         before, self._lap = self._lap, time.monotonic()
         return self._lap - before
 
-    def _grade(self, state: State) -> dict[str, Any]:
-        """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
-        rounds = self._recipe.rounds
-        if state.round % self._recipe.evaluation.every and state.round < rounds.count:
-            return {}
+    def _graded(self, record: RoundRecord, state: State) -> RoundRecord:
+        """The record with figures on the test set (for reporting) and the validation set (for stopping), where due."""
+        if state.round % self._recipe.evaluation.every and state.round < self._recipe.rounds.count:
+            return record
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
-            return {}
-        metric = self._recipe.evaluation.metric
-        found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
-        if metric is not None:
-            found["score"] = metric.value(self._scores)
-        deciding = self._scores if rounds.stop_on == "test" else None
+            return record
+        if (metric := self._recipe.evaluation.metric) is not None:
+            record = replace(record, score=metric.value(self._scores))
         if "validation" in self._federation.exams:
-            validation = self._side.score(state, "validation")
-            found["validation_accuracy"] = validation.accuracy
-            deciding = deciding or validation
-        self._progress.note_accuracy(0.0 if deciding is None else (metric or Accuracy()).value(deciding))
-        return found
+            scores = self._side.score(state, "validation")
+            by_metric = None if metric is None else metric.value(scores)
+            record = replace(record, validation_accuracy=scores.accuracy, validation_score=by_metric)
+        return replace(record, accuracy=self._scores.accuracy, loss=self._scores.loss)
 
     # --- the outcome
 
@@ -271,7 +262,7 @@ class Run:
             stopped=stopped,
             rounds=len(self._records),
             accuracy=scores.accuracy if scores.examples else None,
-            loss=_finite(scores.loss) if scores.examples else None,
+            loss=scores.loss if scores.examples else None,
             confusion=tuple(map(tuple, scores.confusion.tolist())),
             classes=federation.dataset.classes,
             label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
@@ -298,7 +289,7 @@ def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
     """A round as every coordinator sees it."""
     attendance = outcome.attendance
     return RoundRecord(
-        outcome.number,
+        outcome.plan.round,
         asked=attendance.asked,
         reported=len(attendance.reported),
         declined=len(attendance.declined),
@@ -310,14 +301,6 @@ def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
         bytes_up=attendance.bytes_up,
         bytes_down=attendance.bytes_down,
     )
-
-
-def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return listed([f"{name or 'parameters'} {list(shape)}" for name, shape in shapes.items()])
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 __all__ = ["ClientSide", "Run"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +18,11 @@ from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
-from sordino.recipe.grammar import Rounds
 from sordino.recipe.sources import read_data
+from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
-from sordino.report.words import listed
 from sordino.runs.federation import Federation
 
 
@@ -44,12 +42,12 @@ class Outcome:
         """On the test set, after the last round."""
         return self.result.accuracy
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
         return figures(self.result, self.statement, self.folder)
 
 
-def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
+def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, object]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
@@ -97,36 +95,7 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=_caveats(federation.recipe, rounds), simulated=simulated)
-
-
-def _caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of code that is not Sordino's, and of rounds whose number was not fixed in advance."""
-    return (*_own_code(recipe), *_early_stop(recipe.rounds, finished))
-
-
-def _own_code(recipe: Recipe) -> tuple[str, ...]:
-    if not (own := [address for address in recipe.own_code if address != recipe.data.source]):
-        return ()
-    return (
-        f"This run uses {listed(own)}, which is no part of Sordino: what that code says of its own protection is its "
-        "author's word, and nobody here has checked it. An audit can refute it.",
-    )
-
-
-def _early_stop(rounds: Rounds, finished: int) -> tuple[str, ...]:
-    if not rounds.may_stop_early:
-        return ()
-    fixed = f"The figures are those of {finished} {'round' if finished == 1 else 'rounds'} fixed in advance"
-    if rounds.stop_on == "validation":
-        return (
-            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
-            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
-        )
-    if finished >= rounds.count:
-        return ()
-    every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
-    return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
+    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated)
 
 
 def client_budgets(

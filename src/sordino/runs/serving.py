@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from sordino.client.invitation import CommonTerms, check_real
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
-from sordino.learning import models
 from sordino.learning.evaluation import ExamPiece, Scores, score
 from sordino.methods.interface import State
 from sordino.privacy.history import RoundReleases
@@ -41,47 +40,50 @@ from sordino.wire.messages import Plan
 from sordino.wire.signing import SigningKey, key_file
 
 
+@dataclass(frozen=True)
+class CoordinatorSetup:
+    """What a coordinator of real clients may be told beside its recipe."""
+
+    federation: str | None = None  #: the name that plans carry, the recipe's if None; a client agrees to a name once
+    channel: Channel | None = None  #: how reports travel, if not as `sordino.channels.build` has it
+    key: Path | None = None  #: file of the key that signs what clients are sent; made if absent, None: beside the run
+    notes: Mapping[str, object] = field(default_factory=dict)  #: JSON that the caller gets back from `read_notes`
+
+
 def serve(
     recipe: Recipe,
     fleet: Fleet,
     folder: str | Path,
+    setup: CoordinatorSetup = CoordinatorSetup(),  # noqa: B008 (a frozen value)
     *,
-    federation: str | None = None,
     resume: bool = False,
-    channel: Channel | None = None,
     observer: Observer | None = None,
-    notes: Mapping[str, Any] | None = None,
-    key: Path | None = None,
 ) -> Outcome:
     """Carry a recipe out with a fleet's clients and leave a run's folder: recipe, metrics, statement, model, page.
 
-    `federation` is the name that plans and invitations carry (the recipe's if left out); a client agrees to a name
-    once, so that another run needs another one. `channel` is how reports travel, if not as `sordino.channels.build` has
-    it. `key` is the file with the key that signs everything that clients are sent, made where there is none. If left
-    out it lies beside the folder; clients answer to this key alone, as long as the federation lasts. `notes` (JSON) are
-    kept for the caller, who gets them back from `read_notes`. A run that was stopped or killed goes on with `resume`,
-    from the folder and with the recipe that lies in it; `has_run` says whether there is one.
+    Clients answer to the setup's key alone, as long as the federation lasts. A run that was stopped or killed goes on
+    with `resume`, from the folder and with the recipe that lies in it; `has_run` says whether there is one.
 
     `TooFewClients` is raised where too few have agreed at the start, or too few answer in a few rounds running: the
     run is not over, and goes on with `resume`.
     """
     check_real(recipe)
-    if channel is None and recipe.method.channel.posts:
+    if setup.channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
             "goes through it (sordino.shuffler.channel.ServiceChannel)"
         )
     with one_thread():
         parts = wire(recipe)
-        way = channels.build(recipe, parts.method) if channel is None else channel
+        channel = setup.channel or channels.build(recipe, parts.method)
         with run_folder(recipe, folder, resume=resume, device=REAL) as target, closing(JournalStore(target)) as store:
             with free_if_refused(target, resume=resume):
                 past = store.load()
-                name = _name(store, past, recipe, federation, notes or {})
+                name = _name(store, past, recipe, setup)
                 expected = preflight.expected(parts, name)
-                signing = SigningKey.at(key or key_file(Path(folder)))
+                signing = SigningKey.at(setup.key or key_file(Path(folder)))
                 absent = {} if past.stopped is not None else _invite(parts, fleet, name, past, signing)
-            own = Run(parts, RealClients(parts, fleet, signing, name), way, store, observer, name=name)
+            own = Run(parts, RealClients(parts, fleet, signing, name), channel, store, observer, name=name)
             own.restore(past)
             return own.go(expected, absent)
 
@@ -91,7 +93,7 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
 
     None where reports go through none: other channels need nothing from outside. `remedy` says how to give the files.
     """
-    given: Any = recipe.method.channel
+    given = recipe.method.channel
     token, key = files.get("token"), files.get("key")
     if not given.posts:
         return None
@@ -122,12 +124,12 @@ def read_notes(folder: str | Path) -> dict[str, Any] | None:
 # --- before the first round -------------------------------------------------------------------------------------------
 
 
-def _name(store: JournalStore, past: Past, recipe: Recipe, wanted: str | None, notes: Mapping[str, Any]) -> str:
+def _name(store: JournalStore, past: Past, recipe: Recipe, setup: CoordinatorSetup) -> str:
     """The federation's name: what it began with, which nobody changes later."""
-    about = past.about
+    about, wanted = past.about, setup.federation
     if not about:
         about = {
-            "federation": wanted or recipe.name, "recipe": recipe.fingerprint, "notes": json.dumps(dict(notes)),
+            "federation": wanted or recipe.name, "recipe": recipe.fingerprint, "notes": json.dumps(dict(setup.notes)),
             "wire": str(VERSION),
         }  # fmt: skip
         store.begin(about)
@@ -210,14 +212,14 @@ class RealClients(ClientSide):
 
     def score(self, state: State, exam: str) -> Scores:
         """The common model on an exam; of models that only clients can see through, nothing."""
-        parts, exam_ = self._parts, self._parts.exams[exam]
-        loss = models.loss_for(parts.recipe.model.name)
-        model = parts.method.graded or parts.model
-        found = [Scores.none(len(parts.dataset.classes))]
-        for view in self._method.views(state, {}):
+        examples, (model, loss) = self._parts.exams[exam], self._parts.graded
+        found = [Scores.none(examples.classes)]
+        for view in self._parts.method.views(state, {}):
             buffers = view.buffers or None
-            found += [score(model, view.parameters, buffers, loss, ExamPiece(exam_, piece)) for piece in exam_.pieces()]
+            found += [
+                score(model, view.parameters, buffers, loss, ExamPiece(examples, piece)) for piece in examples.pieces()
+            ]
         return Scores.together(found)
 
 
-__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve", "shuffler_channel"]
+__all__ = ["CoordinatorSetup", "RealClients", "has_run", "invitations", "read_notes", "serve", "shuffler_channel"]

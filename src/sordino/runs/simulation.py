@@ -13,8 +13,7 @@ import torch
 from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import Population, SimulatedFleet, Work
-from sordino.learning import models
+from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
@@ -23,6 +22,7 @@ from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
 from sordino.report.records import RoundRecord, Simulation
 from sordino.runs import preflight
+from sordino.runs.checkpoint import DamagedRun
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
 from sordino.runs.federation import Federation, wire
@@ -65,11 +65,10 @@ def run(
             past = store.load() if resume else Past()
             execution = _execution(federation, place, past)
             fleet = SimulatedFleet(
-                work_of(federation, Bench(execution, place)), ledger, workers=count,
-                report_bytes=4 * federation.upload.values, members=members,
+                federation.work(Bench(execution, place)), ledger, workers=count, members=members,
                 releases=federation.releases, prepared=store.belongings(),
             )  # fmt: skip
-            federation = federation.holding(fleet.examples, fleet.exams)  # one copy of the records is enough
+            federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
                 own = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip
@@ -87,15 +86,6 @@ def _execution(federation: Federation, device: torch.device, past: Past) -> Exec
         return Execution(**past.memory["execution"])
     shape = (federation.method.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
-
-
-def work_of(federation: Federation, bench: Bench) -> Work:
-    """What simulated clients compute, and on which records."""
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
-    loss = models.loss_for(federation.recipe.model.name)
-    recipe = federation.recipe
-    model = federation.method.graded or federation.model
-    return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
 
 
 class SimulatedClients(ClientSide):
@@ -129,10 +119,7 @@ class SimulatedClients(ClientSide):
         needed = self._federation.method.preparation(self._federation.recipe.name) is not None
         ready = {client for who in before.clients for client in who} if before is not None else set()
         if (needed and before is None) or not ready <= set(self._fleet.prepared):
-            raise InvalidInput(
-                "files of the run's checkpoint are missing that hold what clients prepared before the first round, and "
-                "it is not to be made again. Start the run anew in another folder"
-            )
+            raise DamagedRun(Path("checkpoint/clients"), "what clients prepared there is not to be made again")
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         return self._fleet.spent_in(plan.round)
@@ -177,4 +164,4 @@ def _rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None
     return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
-__all__ = ["SimulatedClients", "run", "work_of"]
+__all__ = ["SimulatedClients", "run"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from sordino.errors import SordinoError
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
+from sordino.report.records import RoundRecord
+from sordino.runs.checkpoint import Memory
 from sordino.runs.coordinator import Attendance
 
 LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
@@ -20,13 +23,16 @@ class TooFewClients(SordinoError):
 class Progress:
     """What a run remembers besides its state, so that it goes on and stops as if it had never been interrupted."""
 
-    best: float = -1.0  #: the best accuracy of those that decide when to stop
-    since_best: int = 0  #: evaluations since
     lost: int = 0  #: rounds in a row that did not count
     why_lost: str = ""
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+
+    @classmethod
+    def read(cls, memory: Memory) -> Progress:
+        """What a checkpoint remembers; those of earlier versions held more."""
+        return cls(**{own.name: memory["memory"][own.name] for own in fields(cls)})
 
     def note_traffic(self, attendance: Attendance, seconds: float) -> None:
         """Add what a round, or the preparation, took."""
@@ -41,13 +47,6 @@ class Progress:
         elif attendance.asked - len(attendance.declined) >= quorum:
             self.lost += 1
             self.why_lost = why_lost
-
-    def note_accuracy(self, accuracy: float) -> None:
-        """Compare an accuracy that decides when to stop with the best one before."""
-        if accuracy > self.best:
-            self.best, self.since_best = accuracy, 0
-        else:
-            self.since_best += 1
 
 
 class Stopping:
@@ -69,14 +68,16 @@ class Stopping:
         self._unwilling.difference_update(*spent.clients)
         self._released.update(*spent.clients)
 
-    def reason(self, progress: Progress, round: int) -> str | None:
+    def reason(self, progress: Progress, round: int, records: Sequence[RoundRecord]) -> str | None:
         """Why there is no further round after this one; None where there is one."""
-        rounds = self._recipe.rounds
-        where = "the test set, which this recipe declares public" if rounds.stop_on == "test" else "validation examples"
-        if rounds.target_accuracy and progress.best >= rounds.target_accuracy:
-            return f"reached an accuracy of {progress.best:.2%} on {where} in round {round}"
-        if rounds.patience and progress.since_best >= rounds.patience:
-            return f"no improvement on {where} in {progress.since_best} evaluations"
+        rounds, on_test = self._recipe.rounds, self._recipe.rounds.stop_on == "test"
+        figure = "accuracy" if self._recipe.evaluation.metric is None else "score"
+        figures = [getattr(record, figure if on_test else f"validation_{figure}") for record in records]
+        scores = [score for score in figures if score is not None]
+        where = "the test set, which this recipe declares public" if on_test else "validation examples"
+        for rule in rounds.stopping_rules:
+            if why := rule.reason(scores):
+                return f"{why} on {where}, in round {round}"
         if progress.lost >= LOST_ROUNDS:
             return f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}"
         if round >= rounds.count:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.parts import registry
@@ -20,8 +19,8 @@ from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import RoundRecord
-from sordino.runs.checkpoint import Belongings, Checkpoint
-from sordino.runs.coordinator import Attendance
+from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun, Memory
+from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.outcome import Outcome, write_outcome
 from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan
@@ -31,25 +30,13 @@ REAL = "real clients"  #: the device in environment.json that tells a run with t
 
 
 @dataclass(frozen=True)
-class RoundEntry:
-    """A round that is over, ready to be stored; the preparation is round 0 and has no record."""
-
-    round: int
-    attendance: Attendance
-    why_lost: str
-    spent: RoundReleases
-    record: RoundRecord | None
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True)
 class Past:
     """What a store knows of the rounds that are over."""
 
     checkpoint: Checkpoint | None = None  #: None before the first round is over
     spent: Sequence[RoundReleases] = ()
     records: Sequence[RoundRecord] = ()
-    memory: Mapping[str, Any] = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
+    memory: Memory = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
     stopped: str | None = None  #: why the run is over; None where that is not written down
     receipts: Mapping[int, bytes] = field(default_factory=dict)  #: the last one of each client
     attendances: Mapping[int, Attendance] = field(default_factory=dict)  #: round -> who answered what
@@ -69,16 +56,20 @@ class Store:
     def start(self, checkpoint: Checkpoint) -> None:
         """Note that a coordinator takes over, from this checkpoint."""
 
-    def plan(self, plan: Plan) -> Plan:
-        """Keep a plan before anyone sees it; the one that was kept for its round before a restart, if any."""
-        return plan
+    def plan(self, plan: Plan) -> tuple[Plan, int]:
+        """Keep a plan before anyone sees it; the plan to send now, and how often it went out, with this time.
 
-    def send(self, round: int) -> int:
-        """Count that a round's plan goes out now; how often it has, with this time."""
-        return 1
+        The plan is the one that was kept for its round before a restart, if any.
+        """
+        return plan, 1
 
-    def end(self, entry: RoundEntry) -> None:
-        """Make a round part of the run."""
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
+        """Make a round part of the run: what became of it, and what the run goes on from. A preparation has no record.
+
+        `spent` is what left clients in it.
+        """
 
     def flush(self) -> None:
         """Write what waits to be written."""
@@ -105,16 +96,12 @@ class FileStore(Store):
     def load(self) -> Past:
         """What was kept up to the last checkpoint; later lines are cut off."""
         saved = Checkpoint.read(self._state) if self._state.exists() else None
-        last = saved.state.round if saved is not None else 0
-        memory = saved.memory if saved is not None else {}
+        last, memory = (0, {}) if saved is None else (saved.state.round, saved.memory)
         spent = self.read_releases(last or -1)  # preparing is accounted for again; what was made lies in its own files
         self._run.truncate_rounds(last)
         records = self._run.rounds()
         if len(records) != last:
-            raise InvalidInput(
-                f"{self._run.path} has a checkpoint of round {last} and records of {len(records)} rounds: lines of "
-                "metrics.jsonl were lost. Start the run anew in another folder"
-            )
+            raise DamagedRun(self._run.path / "metrics.jsonl", f"it holds {len(records)} of {last} rounds")
         return Past(saved if last else None, spent, records, memory)
 
     def start(self, checkpoint: Checkpoint) -> None:
@@ -126,22 +113,21 @@ class FileStore(Store):
         found = [RoundReleases.from_line(line) for line in whole_lines(self._releases)]
         kept = [spent for spent in found if spent.round <= last]
         if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
-            raise InvalidInput(
-                f"{self._releases} lacks some of the rounds 1 to {last}, so that what was spent is not known. "
-                "Start the run anew in another folder"
-            )
+            raise DamagedRun(self._releases, f"it lacks some of the rounds 1 to {last}")
         if len(kept) < len(found):
             keep_lines(self._releases, len(kept))
         return kept
 
-    def end(self, entry: RoundEntry) -> None:
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
         """Write the lines of a round, and its checkpoint if the last one is old."""
         make_folder(self._place)
-        append_line(self._releases, entry.spent.to_line().encode())
-        if entry.record is not None:
-            self._run.append_round(entry.record)
-        self._last = entry.checkpoint
-        if entry.record is not None and time.monotonic() - self._written >= CHECKPOINT_SECONDS:
+        append_line(self._releases, spent.to_line().encode())
+        if record is not None:
+            self._run.append_round(record)
+        self._last = checkpoint
+        if record is not None and time.monotonic() - self._written >= CHECKPOINT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -210,4 +196,4 @@ def free_if_refused(folder: RunFolder | None, *, resume: bool) -> Iterator[None]
         raise
 
 
-__all__ = ["REAL", "FileStore", "Past", "RoundEntry", "Store", "free_if_refused", "run_folder"]
+__all__ = ["REAL", "FileStore", "Past", "Store", "free_if_refused", "run_folder"]

@@ -36,7 +36,7 @@ from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
-from sordino.runs.serving import has_run, serve
+from sordino.runs.serving import CoordinatorSetup, has_run, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
@@ -170,10 +170,8 @@ class HostedFederation(Observer):
             while True:
                 try:
                     resume = has_run(self.run_folder)
-                    outcome = serve(
-                        self.recipe, self.fleet, self.run_folder, federation=self.federation, resume=resume,
-                        observer=self,
-                    )  # fmt: skip
+                    setup = CoordinatorSetup(self.federation)
+                    outcome = serve(self.recipe, self.fleet, self.run_folder, setup, resume=resume, observer=self)
                     self._end("finished", outcome.result.stopped)
                     return
                 except TooFewClients as error:

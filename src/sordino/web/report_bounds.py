@@ -19,7 +19,7 @@ from sordino.methods.robust import Agreement, Median, NormFilter, RobustSpec, Tr
 from sordino.methods.upload import Float64s
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation
-from sordino.runs.preflight import PrivateSilo
+from sordino.runs.senders import PrivateSilo
 
 WORTH = 3.0  #: honest reports that the worst one may be worth
 FEWEST = 3  #: reports of a round, below which no rule can tell the hostile one from the others

@@ -1,7 +1,6 @@
 """A mechanism of one's own: each value becomes one of a few levels at random, so that on average it stays the same.
 
-Stochastic rounding alone hides next to nothing, and nothing here proves otherwise: `guarantee` says so, and the run is
-a simulation whose statement shows no epsilon.
+Stochastic rounding alone hides next to nothing: `guarantee` says so, and the run's statement shows no epsilon.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Purpose, Randomness
 
 
-class Staircase(ClipOnly):
+class Rounding(ClipOnly):
     """Values in a box, each rounded up or down to one of `levels` levels."""
 
-    name = "staircase"
+    name = "rounding"
 
     class Spec(MechanismSpec):
         """Rounded at random to a few levels; nothing is proven."""
 
-        name: str = tag("staircase", "rounded at random to a few levels: no proof")
+        name: str = tag("rounding", "rounded at random to a few levels: no proof")
         levels: Annotated[int, Ge(2), Le(256)] = Field(default=16, description="how many levels there are")
 
         @property
@@ -38,7 +37,7 @@ class Staircase(ClipOnly):
             return False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
-            return Staircase(vectors.box(), self.levels)
+            return Rounding(vectors.box(), self.levels)
 
     def __init__(self, domain: Box, levels: int) -> None:
         super().__init__(domain)

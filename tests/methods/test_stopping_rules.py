@@ -1,0 +1,65 @@
+"""Stopping rules: shipped ones by hand-made accuracies, and one of somebody's own in a run."""
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import Field
+
+import sordino
+from sordino.methods.stopping_rules import Patience, StoppingSpec, TargetAccuracy
+from sordino.parts.tables import Count, tag
+from sordino.recipe import CodeNotAllowed, Recipe, RecipeInvalid
+from tests.engine.tiny import recipe
+
+OWN = "tests.methods.test_stopping_rules:AfterEvaluations"
+
+
+class AfterEvaluations(StoppingSpec):
+    """Stop after so many evaluations, whatever they say."""
+
+    kind: str = tag("after", "after so many evaluations")
+    evaluations: Count = Field(description="how many")
+
+    def reason(self, scores: Sequence[float]) -> str | None:
+        return "enough is enough" if len(scores) >= self.evaluations else None
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "stops"),
+    [([], False), ([0.5], False), ([0.1, 0.8], True), ([0.9, 0.1], True)],
+    ids=["none", "below", "reached", "reached before"],
+)
+def test_a_target_stops_once_it_was_reached(accuracies, stops):
+    assert (TargetAccuracy(accuracy=0.8).reason(accuracies) is not None) == stops
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "stops"),
+    [([], False), ([0.5, 0.5], False), ([0.5, 0.5, 0.4], True), ([0.5, 0.4, 0.6], False)],
+    ids=["none", "one since", "two since", "improved"],
+)
+def test_patience_counts_evaluations_since_the_first_best(accuracies, stops):
+    assert (Patience(evaluations=2).reason(accuracies) is not None) == stops
+
+
+def test_a_recipe_names_a_rule_of_its_own_and_the_run_ends_by_it():
+    rules = {"rounds.stop": {"kind": OWN, "evaluations": 2}, "rounds.stop_on": "test", "rounds.patience": 9}
+    given = recipe(rules)
+    assert given.own_code == (OWN,)
+    outcome = sordino.run(given)
+    assert outcome.result.rounds == 2 and outcome.result.stopped.startswith("enough is enough on the test set")
+    assert outcome.statement.caveats  # when to stop was decided by what the model scored
+    with pytest.raises(CodeNotAllowed):
+        Recipe.from_toml(given.to_toml())
+
+
+def test_the_shipped_rules_have_a_short_form():
+    written = recipe({"rounds.stop": {"kind": "patience", "evaluations": 3}, "rounds.stop_on": "test"})
+    short = recipe({"rounds.patience": 3, "rounds.stop_on": "test"})
+    assert written.rounds.stopping_rules == short.rounds.stopping_rules == [Patience(evaluations=3)]
+    assert "rounds.stop" not in short.to_toml()
+
+
+def test_a_rule_that_goes_by_examples_set_aside_needs_some():
+    with pytest.raises(RecipeInvalid, match=r"rounds\.stop: .*data\.validation"):
+        recipe({"rounds.stop": {"kind": OWN, "evaluations": 2}})
