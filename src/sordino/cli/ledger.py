@@ -251,7 +251,6 @@ def _delta(standing: Standing) -> float:
 
 def _proven_in_words(release: Release, delta: float) -> str:
     """The epsilon of one release by itself, a line for each of its guarantees."""
-
     if isinstance(release.composition, Derived):
         return f"nothing new: derived from {', '.join(release.composition.releases)}"
     at = f" at delta {delta:g}" if delta else ""
