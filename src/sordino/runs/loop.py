@@ -198,10 +198,10 @@ class Run:
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         attendance = outcome.attendance
-        if attendance.refused and not attendance.reported and not self._side.may_return:
+        if attendance.refused and not attendance.reported and self._recipe.own_code and not self._side.may_return:
             raise InvalidInput(
-                f"every report of round {plan.round} is refused, though simulated clients lie about nothing: the "
-                f"mechanism or the method makes reports that it does not take itself. The first: "
+                f"every report of round {plan.round} is refused, though simulated clients lie about nothing: "
+                f"{', '.join(self._recipe.own_code)} makes reports that it does not take itself. The first: "
                 f"{next(iter(attendance.refused.values()))}"
             )
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
