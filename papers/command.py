@@ -98,7 +98,13 @@ def reproduce(
     records = {name: records_of(name) for name in papers}
     if merge and seeds is not None:
         raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
-    said = _merge(todo, records, merge, quick) if merge else _run(todo, records, quick, seeds, out, workers, device)
+    if merge:
+        said = _merge(todo, records, merge, quick)
+    else:
+        from papers.runner import seed_runs
+
+        asked_for = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+        said = _run(asked_for, records, out, workers, device)
     if docs is not None:
         for name in papers:
             write_paper(name, records[name], docs)
@@ -183,28 +189,17 @@ def _merge(
 
 
 def _run(
-    todo: Mapping[str, Sequence[Experiment]],
-    records: Mapping[str, Records],
-    quick: bool,
-    seeds: int | None,
-    out: Path,
-    workers: int | None,
-    device: str,
+    asked: Mapping[str, Sequence[SeedRun]], records: Mapping[str, Records], out: Path, workers: int | None, device: str
 ) -> Said:
-    from papers.runner import MissingData, seed_runs
-    from papers.runner import reproduce as carry_out
+    from papers.runner import MissingData, Runner
 
-    asked = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
-    absent = MissingData()
+    missing = MissingData()
     display = Display(sum(map(len, asked.values())))
     with stoppable(display.how_to_go_on), display:
-        ended = {
-            name: carry_out(
-                own, records[name], out / name, absent=absent, workers=workers, device=device,
-                told=display.told, observer=display,
-            )
-            for name, own in asked.items()
-        }  # fmt: skip
+        ended = {}
+        for name, own in asked.items():
+            runner = Runner(records[name], out / name, missing, workers, device, display.told, display)
+            ended[name] = [runner.reproduce(each) for each in own]
     return _what_happened(ended)
 
 
@@ -306,13 +301,11 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
 
 def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
     from papers.pages import Row
-    from papers.records import essence
 
     found = []
-    for experiment in todo:
-        asked = essence(experiment.settings(quick=True, seed=1))
-        own = (record for record in records.of(experiment.recorded_as, quick=True) if record.fingerprint == asked)
-        found.append(Row(experiment, tuple(own)))
+    for one in todo:
+        own = records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))
+        found.append(Row(one, tuple(own)))
     return found
 
 

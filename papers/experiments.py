@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
@@ -105,7 +105,10 @@ def gains(paper: str) -> tuple[Gain, ...]:
 
 def experiments(paper: str) -> tuple[Experiment, ...]:
     """A paper's experiments, the most valuable first."""
-    found = tuple(_checked(module_of(paper).EXPERIMENTS))
+    found: Sequence[Experiment] = module_of(paper).EXPERIMENTS
+    names = Counter(experiment.id for experiment in found)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise InvalidInput(f"two experiments are called {twice[0]!r}")
     return tuple(sorted(found, key=lambda experiment: experiment.priority))
 
 
@@ -114,16 +117,6 @@ def module_of(paper: str) -> ModuleType:
     if paper not in PAPERS:
         raise InvalidInput(f"unknown paper {paper!r}; allowed: {', '.join(PAPERS)}")
     return import_module(f"papers.{MODULES[paper]}")
-
-
-def _checked(given: Iterable[Experiment | dict[str, Any]]) -> Iterable[Experiment]:
-    seen: set[str] = set()
-    for one in given:
-        experiment = one if isinstance(one, Experiment) else Experiment(**one)
-        if experiment.id in seen:
-            raise InvalidInput(f"two experiments are called {experiment.id!r}")
-        seen.add(experiment.id)
-        yield experiment
 
 
 def chosen(papers: Sequence[str], only: Sequence[str]) -> dict[str, tuple[Experiment, ...]]:

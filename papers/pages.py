@@ -11,7 +11,7 @@ from pathlib import Path
 
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from papers.plots import over_rounds, plot
-from papers.records import Epsilons, Record, Records, essence, only_claimed, worst
+from papers.records import Epsilons, Record, Records, only_claimed, worst
 from sordino.storage.files import write_whole
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
@@ -80,11 +80,10 @@ def rows(paper: str, records: Records) -> list[Row]:
     """All experiments of a paper with what was recorded of their full runs; records of other settings do not count."""
     found: list[Row] = []
     for experiment in experiments(paper):
-        asked, former = essence(experiment.settings(quick=False, seed=1)), experiment.former_settings()
-        recorded = records.of(experiment.recorded_as, quick=False)
-        own = [record for record in recorded if record.fingerprint == asked]
-        if former is not None:
-            own += [only_claimed(record) for record in recorded if record.fingerprint == essence(former)]
+        name, settings = experiment.recorded_as, experiment.settings(quick=False, seed=1)
+        own = records.of(name, quick=False, settings=settings)
+        if (former := experiment.former_settings()) is not None:
+            own += map(only_claimed, records.of(name, quick=False, settings=former))
         found += [Row(stage, tuple(own)) for stage in experiment.stages()]
     return found
 
@@ -200,10 +199,14 @@ def _seconds(seconds: float) -> str:
 
 
 def table(found: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> str:
+    """Rows as a table in Markdown."""
+    return markdown([title for title, _ in columns], ([_cell(of(row)) for _, of in columns] for row in found))
+
+
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
-    lines = ["| " + " | ".join(title for title, _ in columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_cell(of(row)) for _, of in columns) + " |" for row in found]
-    return "\n".join(lines)
+    head = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    return "\n".join([*head, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def _cell(text: str) -> str:

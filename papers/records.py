@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import NOT_SUPPORTED, Row
@@ -63,13 +64,12 @@ class Record:
     def from_line(cls, line: str | bytes) -> Record:
         """The record that `to_line` wrote."""
         try:
-            packed: dict[str, Any] = json.loads(line)
-            packed = {field.name: packed[field.name] for field in fields(cls)}
-            packed["privacy"] = tuple(Epsilons(**row) for row in packed["privacy"])
-            packed["curve"] = tuple((int(a), float(b)) for a, b in packed["curve"])
-            return cls(**packed)
-        except (KeyError, TypeError, ValueError) as error:
+            return _RECORD.validate_json(line)
+        except ValidationError as error:
             raise InvalidInput(f"this is no record, or a damaged one ({error}): remove it and run again") from None
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def essence(recipe: Recipe) -> str:
@@ -121,14 +121,12 @@ class Records:
         """Every record, the latest of equal ones."""
         return list({(record.experiment, record.seed, record.quick): record for record in self.lines()}.values())
 
-    def of(self, experiment: str, *, quick: bool) -> list[Record]:
-        """An experiment's records, by seed."""
+    def of(self, experiment: str, *, quick: bool, settings: Recipe | None = None) -> list[Record]:
+        """An experiment's records, by seed; only those that were made with `settings`, where they are given."""
         own = [record for record in self.all() if (record.experiment, record.quick) == (experiment, quick)]
+        if settings is not None:
+            own = [record for record in own if record.fingerprint == essence(settings)]
         return sorted(own, key=lambda record: record.seed)
-
-    def has(self, experiment: str, seed: int, quick: bool, fingerprint: str) -> bool:
-        """Whether exactly this run was made before."""
-        return any((r.seed, r.fingerprint) == (seed, fingerprint) for r in self.of(experiment, quick=quick))
 
     def add(self, record: Record) -> None:
         """Write a record down."""
@@ -139,11 +137,6 @@ class Records:
 def today() -> str:
     """The date, for a record."""
     return datetime.now(UTC).date().isoformat()
-
-
-def mean(values: Sequence[float]) -> float:
-    """Their mean."""
-    return math.fsum(values) / len(values)
 
 
 __all__ = ["Epsilons", "Record", "Records", "essence", "only_claimed", "today", "worst"]

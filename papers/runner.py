@@ -9,10 +9,11 @@ import importlib.metadata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from papers.experiments import Experiment
 from papers.records import Epsilons, Record, Records, essence, today, worst
+from sordino import __version__
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
 from sordino.recipe import EVERYTHING, Recipe
@@ -89,55 +90,45 @@ def seed_runs(experiments: Sequence[Experiment], *, quick: bool, seeds: int | No
     )
 
 
-def reproduce(
-    asked: Sequence[SeedRun],
-    records: Records,
-    folder: Path,
-    *,
-    absent: MissingData,
-    workers: int | None = None,
-    device: str = "cpu",
-    told: Callable[[RunProgress], None] = lambda _: None,
-    observer: Observer | None = None,
-) -> tuple[RunProgress, ...]:
-    """Run what is not recorded and say how each seed_run ended; an interrupted run goes on from its checkpoint."""
-    return tuple(_carried_out(seed_run, records, folder, absent, workers, device, told, observer) for seed_run in asked)
+@dataclass(frozen=True)
+class Runner:
+    """Runs one paper's experiments into a folder; `tell` hears what happens to each, `observer` of its rounds."""
 
+    records: Records
+    folder: Path
+    missing: MissingData
+    workers: int | None = None
+    device: str = "cpu"
+    tell: Callable[[RunProgress], None] = lambda _: None
+    observer: Observer | None = None
 
-def _carried_out(
-    seed_run: SeedRun,
-    records: Records,
-    folder: Path,
-    absent: MissingData,
-    workers: int | None,
-    device: str,
-    told: Callable[[RunProgress], None],
-    observer: Observer | None,
-) -> RunProgress:
-    recipe = seed_run.settings()
-    end = RunProgress(seed_run, "done")
-    if records.has(seed_run.experiment.recorded_as, seed_run.seed, seed_run.quick, essence(recipe)):
-        end = RunProgress(seed_run, "recorded before")
-    elif (why := absent.why(recipe)) is not None:
-        end = RunProgress(seed_run, "skipped", why)
-    else:
-        told(RunProgress(seed_run, "running"))
-        try:
-            outcome = _run(recipe, folder / seed_run.name, workers, device, observer)
-        except DataUnavailable as error:
-            end = RunProgress(seed_run, "skipped", absent.note(recipe, error))
+    def reproduce(self, seed_run: SeedRun) -> RunProgress:
+        """Run an experiment unless it is recorded, and say how it ended; an interrupted run is resumed."""
+        recipe, end = seed_run.settings(), RunProgress(seed_run, "done")
+        before = self.records.of(seed_run.experiment.recorded_as, quick=seed_run.quick, settings=recipe)
+        if any(record.seed == seed_run.seed for record in before):
+            end = RunProgress(seed_run, "recorded before")
+        elif (why := self.missing.why(recipe)) is not None:
+            end = RunProgress(seed_run, "skipped", why)
         else:
-            records.add(record(seed_run.experiment, seed_run.seed, seed_run.quick, recipe, outcome, device))
-    told(end)
-    return end
+            self.tell(RunProgress(seed_run, "running"))
+            try:
+                outcome = self._run(recipe, self.folder / seed_run.name)
+            except DataUnavailable as error:
+                end = RunProgress(seed_run, "skipped", self.missing.note(recipe, error))
+            else:
+                self.records.add(record(seed_run, recipe, outcome, self.device))
+        self.tell(end)
+        return end
 
-
-def _run(recipe: Recipe, folder: Path, workers: int | None, device: str, observer: Observer | None) -> Outcome:
-    """In the folder, or beside it where one of other settings lies there."""
-    if _is_of_another(folder, recipe):
-        folder = folder.with_name(f"{folder.name}-{essence(recipe)[:8]}")
-    resume = (folder / "recipe.toml").exists()
-    return run(recipe, folder=folder, resume=resume, workers=workers, device=device, observer=observer)
+    def _run(self, recipe: Recipe, folder: Path) -> Outcome:
+        """In the folder, or beside it where one of other settings lies there."""
+        if _is_of_another(folder, recipe):
+            folder = folder.with_name(f"{folder.name}-{essence(recipe)[:8]}")
+        return run(
+            recipe, folder=folder, resume=(folder / "recipe.toml").exists(), workers=self.workers, device=self.device,
+            observer=self.observer,
+        )  # fmt: skip
 
 
 def _is_of_another(folder: Path, recipe: Recipe) -> bool:
@@ -151,15 +142,15 @@ def _is_of_another(folder: Path, recipe: Recipe) -> bool:
         return True
 
 
-def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outcome: Outcome, device: str) -> Record:
+def record(seed_run: SeedRun, recipe: Recipe, outcome: Outcome, device: str) -> Record:
     """What is kept of a run."""
     result = outcome.result
     curve = [(r.round, r.accuracy) for r in outcome.rounds if r.accuracy is not None]
     reports = sum(r.reported for r in outcome.rounds)
     return Record(
-        experiment.recorded_as,
-        seed,
-        quick,
+        seed_run.experiment.recorded_as,
+        seed_run.seed,
+        seed_run.quick,
         essence(recipe),
         accuracy=result.accuracy,
         best=max((accuracy for _, accuracy in curve), default=result.accuracy),
@@ -169,7 +160,7 @@ def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outco
         curve=tuple((number, round(accuracy, 6)) for number, accuracy in curve),
         privacy=worst(map(Epsilons.of, outcome.statement.rows)),
         device=_device(device),
-        versions=f"sordino {_version('sordino')}, torch {_version('torch')}",
+        versions=f"sordino {__version__}, torch {importlib.metadata.version('torch')}",
         date=today(),
     )
 
@@ -179,16 +170,7 @@ def _device(name: str) -> str:
         return "cpu"
     import torch
 
-    found: Any = torch.cuda.get_device_name(name)
-    return str(found)
+    return str(torch.cuda.get_device_name(name))
 
 
-def _version(package: str) -> str:
-    if package == "sordino":
-        from sordino import __version__
-
-        return __version__
-    return importlib.metadata.version(package)
-
-
-__all__ = ["MissingData", "RunProgress", "SeedRun", "record", "reproduce", "seed_runs"]
+__all__ = ["MissingData", "RunProgress", "Runner", "SeedRun", "record", "seed_runs"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -105,26 +104,29 @@ def _headline(data: str) -> tuple[Experiment, Experiment]:
 
 def _batch_norm() -> tuple[Experiment, ...]:
     """CIFAR-10's headline with another reading of "a small VGG", chosen on examples set aside."""
+    batch = ("model.options.norm=batch", "model.buffers=local")
+
+    def beside(of: Experiment, id: str, *overrides: str) -> Experiment:
+        reading = replace(
+            of,
+            quick=(*QUICK["cifar-10"], "model.options.norm=batch"),
+            where="another reading",
+            note="Batch norm in place of group norm. Its statistics stay with the clients; the common model is scored "
+            "with those of the test images, 1,000 at a time. Chosen on examples set aside.",
+            group="",
+            x=None,
+            also=(),
+        )
+        return _instead(reading, id, "batch norm", overrides)
+
     noisy, plain = _headline("cifar-10")
     five, ten = (each for each in _tables() if each.id.startswith("table-1-cifar-10-adaptive"))
-    beside: dict[str, Any] = {
-        "quick": (*QUICK["cifar-10"], "model.options.norm=batch"),
-        "where": "another reading",
-        "note": "Batch norm in place of group norm. Its statistics stay with the clients; the common model is scored "
-        "with those of the test images, 1,000 at a time. Chosen on examples set aside.",
-        "group": "",
-        "x": None,
-        "also": (),
-    }
-    batch = ("model.options.norm=batch", "model.buffers=local")
+    same = beside(ten, f"{ten.id}-batch-norm", *ten.overrides, *batch, *DIRECT)
     return (
-        _instead(noisy, "cifar-10-batch-norm", "batch norm", (*batch, *DIRECT), beside),
-        _instead(plain, "cifar-10-batch-norm-noise-free", "batch norm", (*batch, *NOISE_FREE), beside),
-        _instead(five, f"{five.id}-batch-norm", "batch norm", (*five.overrides, *batch, *DIRECT), beside),
-        replace(
-            _instead(ten, f"{ten.id}-batch-norm", "batch norm", (*ten.overrides, *batch, *DIRECT), beside),
-            same_run="cifar-10-batch-norm",
-        ),
+        beside(noisy, "cifar-10-batch-norm", *batch, *DIRECT),
+        beside(plain, "cifar-10-batch-norm-noise-free", *batch, *NOISE_FREE),
+        beside(five, f"{five.id}-batch-norm", *five.overrides, *batch, *DIRECT),
+        replace(same, same_run="cifar-10-batch-norm"),
     )
 
 
@@ -136,9 +138,9 @@ def _loss(data: str) -> Gain:
     return Gain(f"loss-{data}", what, ((plain.id, noisy.id),), loss, "section 1", data in FITTED, noisy.id)
 
 
-def _instead(of: Experiment, id: str, name: str, overrides: tuple[str, ...], beside: dict[str, Any]) -> Experiment:
+def _instead(of: Experiment, id: str, name: str, overrides: tuple[str, ...]) -> Experiment:
     """The same figure, with something that the paper leaves unsaid taken otherwise."""
-    return replace(of, id=id, what=f"{of.what}, {name}", overrides=overrides, instead=(of.id, name), **beside)
+    return replace(of, id=id, what=f"{of.what}, {name}", overrides=overrides, instead=(of.id, name))
 
 
 def _table_1(data: str, kind: str, epsilon: float, figure: float) -> Experiment:
@@ -269,17 +271,31 @@ def _geyer_many(rounds: int, clients: int, p: float, multiplier: float, delta: s
         f"clients.budget.delta={delta}",
         "training.optimizer.lr=0.1",
     )
-    beside: dict[str, Any] = {
-        "quick": (*QUICK_CENTRAL, "split.clients=100"),
-        "where": "another reading",
-        "seeds": 3 if clients == 1000 else 1,
-        "note": f"{p * clients:g} clients a round and delta {delta}, as in their published code; the noise is that for "
+    reading = replace(
+        of,
+        quick=(*QUICK_CENTRAL, "split.clients=100"),
+        where="another reading",
+        seeds=3 if clients == 1000 else 1,
+        note=f"{p * clients:g} clients a round and delta {delta}, as in their published code; the noise is that for "
         f"epsilon 8. Clients have {60_000 // clients} images each; theirs have 500, and {clients // 100} clients the "
         "same. The learning rate was chosen on examples set aside, with 1,000 clients."
         + (FLOAT_NOISE if rounds == 412 else ""),
-    }
-    other = _instead(of, f"{of.id}-{clients}-clients", f"n = {clients:,}", settings, beside)
+    )
+    other = _instead(reading, f"{of.id}-{clients}-clients", f"n = {clients:,}", settings)
     return replace(other, what=of.what.replace("n = 100", f"n = {clients:,}"))
+
+
+def _privunit(data: str, epsilon: int) -> Experiment:
+    return Experiment(
+        f"privunit-{data}",
+        f"PrivUnit on updates (Bhowmick et al.), {TITLES[data]}, epsilon {epsilon}",
+        f"ldp-fl-{data}-privunit",
+        quick=QUICK[data],
+        where="section 5.2",
+        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports. It "
+        "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
+        formerly=("clients.budget.basis=proven",),
+    )
 
 
 def completion_times(
@@ -351,26 +367,8 @@ EXPERIMENTS = (
         where="not in the paper",
         note="Proven for a client exchanged for another, against readers of the model; nothing against the server.",
     ),
-    Experiment(
-        "privunit-mnist",
-        "PrivUnit on updates (Bhowmick et al.), MNIST, epsilon 500",
-        "ldp-fl-mnist-privunit",
-        quick=QUICK["mnist"],
-        where="section 5.2",
-        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports. It "
-        "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
-        formerly=("clients.budget.basis=proven",),
-    ),
-    Experiment(
-        "privunit-cifar-10",
-        "PrivUnit on updates (Bhowmick et al.), CIFAR-10, epsilon 5000",
-        "ldp-fl-cifar-10-privunit",
-        quick=QUICK["cifar-10"],
-        where="section 5.2",
-        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports. It "
-        "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
-        formerly=("clients.budget.basis=proven",),
-    ),
+    _privunit("mnist", 500),
+    _privunit("cifar-10", 5000),
     Experiment(
         "mnist-adaptive-1",
         "MNIST, adaptive range, epsilon 1",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from papers.experiments import Experiment, Gain
-from papers.records import Records, essence, mean
+from papers.pages import markdown
+from papers.records import Records
 
 # --- the settings of sections 5.2 and 5.3 -----------------------------------------------------------------------------
 
@@ -230,36 +232,34 @@ GAINS = tuple(_stated_gains())
 def more(records: Records) -> str:
     """A table of points gained over the arithmetic average, which the page has beside the others."""
     titles = ["setting", "A", "B - A", "C - A", "C that keeps W - A", "inverse variance - A"]
-    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    rows = []
     for case in CASES:
         for epsilons in case.personal:
             found = [_accuracy(records, f"{setting_id(case, epsilons)}-{name}") for name in AGGREGATIONS]
             base = found[0]
             shown = ["not run" if base is None else f"{base:.1f}", *(_gain(one, base) for one in found[1:])]
-            lines.append(f"| {case.title}: {_written(epsilons)} | " + " | ".join(shown) + " |")
+            rows.append([f"{case.title}: {_written(epsilons)}", *shown])
         b, c = ("not stated" if figure is None else f"{figure:.2f}" for figure in STATED_GAINS[case.id])
-        lines.append(f"| *{case.title}, the paper* | *not stated* | *{b}* | *{c}* | | |")
+        rows.append([f"*{case.title}, the paper*", "*not stated*", f"*{b}*", f"*{c}*", "", ""])
     title = "### Points gained over the arithmetic average"
     words = "The paper does not say for which of its settings its gains hold."
-    return "\n\n".join([title, words, "\n".join(lines), *_table_by_beta(records)])
+    return "\n\n".join([title, words, markdown(titles, rows), *_table_by_beta(records)])
 
 
 def _table_by_beta(records: Records) -> tuple[str, str, str]:
     """What selection gains where records are divided more or less unevenly."""
     betas = sorted((*BETAS, RECIPES_BETA))
-    lines = ["| setting | " + " | ".join(f"beta = {beta:g}" for beta in betas) + " |", "|---|" + "---|" * len(betas)]
+    rows = []
     for case in CASES:
         if case.id in BY_BETA:
-            lines += [_line_by_beta(case, own, betas, records) for own in case.personal]
-            lines.append(
-                f"| *{case.title}, the paper* | " + " | ".join([f"*{STATED_GAINS[case.id][1]}*"] * len(betas)) + " |"
-            )
+            rows += [_row_by_beta(case, own, betas, records) for own in case.personal]
+            rows.append([f"*{case.title}, the paper*", *[f"*{STATED_GAINS[case.id][1]}*"] * len(betas)])
     title = "### Points gained by selection, over beta"
     words = "C - A, mean of three seeds. The paper's gain stands in every column, as its beta is not stated."
-    return title, words, "\n".join(lines)
+    return title, words, markdown(["setting", *(f"beta = {beta:g}" for beta in betas)], rows)
 
 
-def _line_by_beta(case: Case, epsilons: Sequence[float], betas: Sequence[float], records: Records) -> str:
+def _row_by_beta(case: Case, epsilons: Sequence[float], betas: Sequence[float], records: Records) -> list[str]:
     cells = []
     for beta in betas:
         end = "" if beta == RECIPES_BETA else f"-beta-{beta:g}"
@@ -267,7 +267,7 @@ def _line_by_beta(case: Case, epsilons: Sequence[float], betas: Sequence[float],
             _accuracy(records, f"{setting_id(case, epsilons)}-{name}{end}") for name in ("average", "selected")
         )
         cells.append(_gain(found, base) or "not run")
-    return f"| {case.title}: {_written(epsilons)} | " + " | ".join(cells) + " |"
+    return [f"{case.title}: {_written(epsilons)}", *cells]
 
 
 def _accuracy(records: Records, name: str) -> float | None:
@@ -275,10 +275,9 @@ def _accuracy(records: Records, name: str) -> float | None:
     found = next((one for one in EXPERIMENTS if one.id == name), None)
     if found is None:  # not every aggregation is tried in every setting
         return None
-    asked = essence(found.settings(quick=False, seed=1))
-    own = [record for record in records.of(name, quick=False) if record.fingerprint == asked]
+    own = records.of(name, quick=False, settings=found.settings(quick=False, seed=1))
     known = [100 * record.accuracy for record in own if record.accuracy is not None]
-    return mean(known) if known else None
+    return fmean(known) if known else None
 
 
 def _gain(found: float | None, base: float | None) -> str:

@@ -87,8 +87,8 @@ def test_other_terms_are_asked_about_unless_yes(path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--epsilon", -1], "finite number > 0"),
-        (["--epsilon", "nan"], "finite number > 0"),
+        (["--epsilon", -1], "> 0"),
+        (["--epsilon", "nan"], "> 0"),
         (["--epsilon", 1, "--delta", 1], "delta must lie in [0, 1)"),
         (["--epsilon", 1, "--basis", "hoped"], "'proven' or 'claimed'"),
         (["--epsilon", 1, "--adjacency", "record"], "record-add-remove"),

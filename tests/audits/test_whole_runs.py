@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.audits import run_draws
+from sordino.audits import silos
 from sordino.audits.findings import AuditOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.inspection import inspect_one, level
@@ -297,7 +297,7 @@ def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(folders, monkeypatch, name, check):
     finished = FinishedRun.open(folders("silo-dp"))
-    subjects = run_draws.private_training(finished, finished.releases(0)[1])
+    subjects = silos._subjects(finished, finished.releases(0)[1])
     broken_training(name, monkeypatch)
     found = [inspect_one(one, 1, level(0)) for one in subjects]
     assert check in {one.check for each in found for one in each.failed}

@@ -421,17 +421,21 @@ def test_who_agreed_before_invitations_were_signed_stays_in_the_federation(tmp_p
         body(member.answer("report", signed(plans()(1))))
 
 
-def test_an_agreement_from_before_plans_were_signed_is_refused_and_another_name_is_not(tmp_path):
+def test_who_agreed_before_plans_were_signed_hears_to_join_again_and_does(tmp_path):
     joined(tmp_path / "a").close()
     place = tmp_path / "a/federations" / NAME
     (place / "invitation.json").write_bytes(old(invitation().encode())[4:])
     (place / "rotations.json").unlink()
     with Client.open(tmp_path / "a") as member:
-        assert member.reply("report", signed(plans()(1))).reason == Reason.UNAVAILABLE.value
-        with pytest.raises(Refused) as caught:
-            member.join(invitation().encode())
-        assert caught.value.reason is Reason.UNAVAILABLE and "another name" in str(caught.value)
-        assert not member.join(people.invitation(name="other").encode()).agreed
+        assert member.reply("report", signed(plans()(1))).reason == NOT_SIGNED
+        assert "join again: sordino client join" in (tmp_path / "a/log.txt").read_text()
+        assert not member.knows(NAME), "a new invitation through the socket waits for the owner"
+        changed = replace(invitation(recipe({"clients.epsilon": 2.0})), coordinator=KEY.author.first.hex())
+        with people.refused(Reason.OTHER_TERMS):
+            member.join(changed.encode())
+        offer = member.join(invitation().encode())
+        assert not offer.agreed and member.knows(NAME)
+        body(member.answer("report", signed(plans()(1))))
 
 
 # --- where the key lies -----------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_a_copy_of_the_two_point_file_runs_resumes_is_planned_audited_accounted_
     with people.client(tmp_path / "willing", people.settings(limit=2.5 * people.COST, code=[ADDRESS])) as willing:
         willing.join(invited)
         replies = [willing.reply("report", people.signed(plans(round), given=recipe)) for round in (1, 2, 3)]
-    assert [bool(reply.answer) for reply in replies[:2]] == [True, True] and replies[2].reason
+    assert [reply.fine for reply in replies[:2]] == [True, True] and replies[2].reason
     with Client.open(tmp_path / "willing") as again:
         assert again.standing.spent == pytest.approx(2 * people.COST)
         assert sum(isinstance(entry.event, Released) for entry in again.ledger.entries()) == 2

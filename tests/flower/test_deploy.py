@@ -146,7 +146,7 @@ def test_what_is_no_host_is_refused(host):
 
 @pytest.mark.parametrize("days", [0, -1, 826])
 def test_certificates_last_neither_no_time_nor_for_ever(issuer, days):
-    with pytest.raises(InvalidInput, match="1 to 825 days"):
+    with pytest.raises(InvalidInput, match="825 days"):
         certificates.server(["a.org"], issuer, days)
 
 

@@ -108,10 +108,10 @@ def test_examples_are_taken_by_position() -> None:
         (np.zeros(2, np.float32), [0, 1], "got float32 of shape"),
         (np.zeros((2, 28, 28), np.uint8), [0, 1], r"uint8 of shape \[2, 28, 28\]"),
         (np.zeros((2, 0), np.float32), [0, 1], r"of shape \[2, 0\]"),
-        (np.zeros((2, 3), np.float32), [0], "one label for each of 2 examples"),
+        (np.zeros((2, 3), np.float32), [0], "2 examples"),
         (np.zeros((2, 3), np.float32), [0.0, 1.0], "y must be int64"),
         (np.array([[0, 1], [np.nan, 1]], np.float32), [0, 1], "row 1 of x holds NaN"),
-        (np.array([[np.inf, 1], [0, 1]], np.float32), [0, 1], "row 0 of x holds NaN or infinity"),
+        (np.array([[np.inf, 1], [0, 1]], np.float32), [0, 1], "row 0 of x"),
     ],
 )
 def test_wrong_examples_are_refused(x: Any, y: list[int], message: str) -> None:
@@ -132,7 +132,7 @@ def test_normalisation_by_channel_and_by_feature() -> None:
 @pytest.mark.parametrize(
     ("mean", "std", "message"),
     [
-        ((0, 1), (1,), "as many means as standard deviations, got 2 and 1"),
+        ((0, 1), (1,), "2 and 1"),
         ((0,), (0,), "standard deviations positive"),
         ((float("nan"),), (1,), "means must be finite"),
         ((), (), "as many means"),
@@ -155,9 +155,9 @@ def small(labels: list[int], width: int = 2) -> Examples:
 @pytest.mark.parametrize(
     ("train", "test", "classes", "message"),
     [
-        (small([0, 2]), small([0]), ("a", "b"), "toy, train: row 1 has label 2, but 2 classes.*from 0 to 1"),
-        (small([0]), small([1, -1]), ("a", "b"), "toy, test: row 1 has label -1"),
-        (small([0]), small([0], 3), ("a", "b"), r"training examples are float32 of shape \[2\], test.*\[3\]"),
+        (small([0, 2]), small([0]), ("a", "b"), "toy, train: row 1 .*label 2"),
+        (small([0]), small([1, -1]), ("a", "b"), "toy, test: row 1 .*-1"),
+        (small([0]), small([0], 3), ("a", "b"), r"\[2\], test.*\[3\]"),
         (small([0]), small([0]), ("a", "a"), "classes must differ"),
         (small([0]), small([0]), ("a",), "at least two names"),
         (small([0]), small([0]), "ab", "at least two names"),
@@ -383,11 +383,11 @@ def test_damaged_files_are_never_used(tmp_path: Path, damage: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"\x00\x00\x0d\x01"), "no IDX header of bytes"),
-        (gzip.compress(b""), "no IDX header of bytes"),
-        (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x09abc"), r"holds 3 values, its header says \[9\]"),
+        (gzip.compress(b"\x00\x00\x0d\x01"), "IDX header"),
+        (gzip.compress(b""), "IDX header"),
+        (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x09abc"), r"3 values.*\[9\]"),
         (b"not gzip at all", "Not a gzipped file"),
-        (idx(np.array([1, 2], np.uint8)), "one label for each of 3 examples"),
+        (idx(np.array([1, 2], np.uint8)), "3 examples"),
     ],
     ids=["wrong type", "empty", "too short", "not gzip", "too few"],  # gzip writes the time into its bytes
 )

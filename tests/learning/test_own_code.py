@@ -101,6 +101,7 @@ def test_the_script_runs_own_code_beside_the_recipe_in_several_processes(tmp_pat
     assert (tmp_path / "run/report.html").exists()
 
     (tmp_path / "away").mkdir()
-    refused = run(tmp_path / "away", "../own.toml")
-    assert refused.returncode == 1 and "go to the folder that holds it" in refused.stderr
+    (tmp_path / "away" / "own.toml").write_text((tmp_path / "own.toml").read_text())
+    refused = run(tmp_path / "away", "own.toml")  # neither the folder nor the recipe's own has the module
+    assert refused.returncode == 1 and "own_code" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -63,25 +63,25 @@ def test_an_npz_file_without_a_test_part_has_one_of_no_examples(tmp_path: Path) 
         assert (len(dataset.test), dataset.test.x.shape, dataset.test.x.dtype) == (0, (0, *shape), np.float32)
 
 
-HOLDS = "an .npz file holds x and y, or x_train and y_train, with x_test and y_test beside them"
+HOLDS = "an .npz file holds x and y"
 PLAIN: dict[str, Any] = {"x_train": None, "y_train": None, "x_test": None, "y_test": None}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, x_train and y_train: row 2 has label 2, but 2 classes"),
-        ({"y_test": np.array([0, -1])}, r"wards\.npz, x_test and y_test: row 1 has label -1"),
-        ({"y_test": np.array([0])}, "x_test and y_test: y must be int64 with one label for each of 2 examples"),
-        ({"y_train": np.array([0.0, 1, 1, 0])}, r"y_train: y must be whole numbers.*got float64"),
-        ({"y_train": np.array(["a", "b", "b", "a"])}, "y_train: y must be whole numbers.*got <U1"),
-        ({"y_train": np.array([0, 1])}, "y_train: y must be int64 with one label for each of 4 examples"),
-        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"y_train: row 3 of x holds NaN"),
-        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"y_train: row 0 of x holds NaN or infinity"),
-        ({"x_train": np.zeros((4, 3), np.int64)}, "y_train: x must be uint8 pixels or floating point, got int64"),
+        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, x_train and y_train: row 2 .*label 2"),
+        ({"y_test": np.array([0, -1])}, r"wards\.npz, x_test and y_test: row 1 .*label -1"),
+        ({"y_test": np.array([0])}, "x_test and y_test: y .*2 examples"),
+        ({"y_train": np.array([0.0, 1, 1, 0])}, r"y_train: y .*float64"),
+        ({"y_train": np.array(["a", "b", "b", "a"])}, "y_train: y .*<U1"),
+        ({"y_train": np.array([0, 1])}, "y_train: y .*4 examples"),
+        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"y_train: row 3 of x"),
+        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"y_train: row 0 of x"),
+        ({"x_train": np.zeros((4, 3), np.int64)}, "y_train: x .*int64"),
         ({"x_train": np.zeros((4, 8, 8, 3), np.uint8)}, r"channels last: use x\.transpose\(0, 3, 1, 2\)"),
-        ({"x_train": np.zeros((4, 5))}, r"shape \[5\], test examples float32 of shape \[3\]"),
-        ({"x_train": np.array(["a", "b", None, 1], object)}, "cannot be read as an .npz file of plain numbers"),
+        ({"x_train": np.zeros((4, 5))}, r"\[5\].*\[3\]"),
+        ({"x_train": np.array(["a", "b", None, 1], object)}, "cannot be read"),
         ({"y_test": None}, rf"wards\.npz holds x_train, y_train, x_test; {HOLDS}"),
         ({"x_test": None}, f"holds x_train, y_train, y_test; {HOLDS}"),
         ({"x_train": None, "y_train": None}, f"holds x_test, y_test; {HOLDS}"),
@@ -91,10 +91,10 @@ PLAIN: dict[str, Any] = {"x_train": None, "y_train": None, "x_test": None, "y_te
         (PLAIN, f"holds nothing; {HOLDS}"),
         (
             PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(3, int)},
-            "x and y: y must be int64 with one label for each of 4",
+            "x and y: y .*of 4",
         ),
-        (PLAIN | {"x": np.zeros((4, 3), int), "y": np.zeros(4, int)}, "x and y: x must be uint8 pixels or floating"),
-        (PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(4)}, "x and y: y must be whole numbers.*got float64"),
+        (PLAIN | {"x": np.zeros((4, 3), int), "y": np.zeros(4, int)}, "x and y: x .*uint8"),
+        (PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(4)}, "x and y: y .*float64"),
     ],
 )
 def test_wrong_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -243,24 +243,24 @@ def test_every_float32_survives_a_table(tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TABLE.replace("-2", "low"), r"t\.csv, line 5, column 'dose': 'low' is not a finite number.*one column per"),
-        (TABLE.replace("1e3", "nan"), r"line 3, column 'dose': 'nan' is not a finite number"),
-        (TABLE.replace("1e3", "1e39"), r"line 3, column 'dose': '1e39' is not a finite number"),
-        (TABLE.replace("61", ""), r"line 2, column 'age': '' is not a finite number.*fill in missing values"),
+        (TABLE.replace("-2", "low"), r"t\.csv, line 5, column 'dose': 'low'"),
+        (TABLE.replace("1e3", "nan"), r"line 3, column 'dose': 'nan'"),
+        (TABLE.replace("1e3", "1e39"), r"line 3, column 'dose': '1e39'"),
+        (TABLE.replace("61", ""), r"line 2, column 'age': ''"),
         (
             TABLE.replace("47,ill", "47,dead"),
-            r"line 5, column 'outcome': label 'dead' is not in the class list \['well'",
+            r"line 5, column 'outcome': label 'dead'.*\['well'",
         ),
-        (TABLE.replace("47,", ""), r"t\.csv, line 5: 2 cells, the first line has 3"),
-        (TABLE.replace("-2", "-2,9"), r"t\.csv, line 5: 4 cells, the first line has 3"),
+        (TABLE.replace("47,", ""), r"t\.csv, line 5: 2 cells.*3"),
+        (TABLE.replace("-2", "-2,9"), r"t\.csv, line 5: 4 cells.*3"),
         (
             TABLE.replace("outcome", "result"),
-            r"t\.csv: there is no column 'outcome'; the columns are \['age', 'result'",
+            r"t\.csv: .*'outcome'.*\['age', 'result'",
         ),
-        (TABLE.replace("dose", "age"), "two columns of the header have the same name"),
-        ("", "the first line is empty"),
-        ("outcome\nill\n", "one or more columns other than the label"),
-        (TABLE.replace("61", '"61'), "cannot be read as a table"),
+        (TABLE.replace("dose", "age"), "same name"),
+        ("", "empty"),
+        ("outcome\nill\n", "columns other than"),
+        (TABLE.replace("61", '"61'), "as a table"),
     ],
 )
 def test_wrong_tables_are_refused_by_line_and_column(tmp_path: Path, text: str, message: str) -> None:
@@ -272,10 +272,10 @@ def test_wrong_tables_are_refused_by_line_and_column(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": 3}, "there is no column 3; there are 3, numbered from 0"),
+        ({"label": 3}, "no column 3"),
         ({"features": ["outcome"]}, "other than the label 'outcome'"),
         ({"features": ["height"]}, "there is no column 'height'"),
-        ({"classes": ["well"]}, "classes must be at least two names"),
+        ({"classes": ["well"]}, "two names"),
         ({"normalisation": Normalisation((0, 0, 0), (1, 1, 1))}, "3 constants for 2 features"),
     ],
 )
@@ -345,15 +345,15 @@ def test_colour_comes_channel_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ({"cow/a.npy": grey(1)}, r"cow: not a folder of one of the classes \['dog', 'cat', 'owl'\]"),
-        ({"dog/a.npy": grey(1), "dog/b.npy": grey(1, (4, 6))}, r"b\.npy: 4x6 pixels.*a\.npy has 4x5: bring all images"),
-        ({"dog/a.npy": grey(1).astype(float)}, r"a\.npy: float64 of shape .*allowed is uint8 \[height, width, 1\]"),
+        ({"cow/a.npy": grey(1)}, r"cow: .*\['dog', 'cat', 'owl'\]"),
+        ({"dog/a.npy": grey(1), "dog/b.npy": grey(1, (4, 6))}, r"b\.npy: 4x6 .*a\.npy has 4x5"),
+        ({"dog/a.npy": grey(1).astype(float)}, r"a\.npy: float64 .*uint8"),
         (
             {"dog/a.npy": grey(1, (4, 5, 3))},
-            r"a\.npy: uint8 of shape \[4, 5, 3\]; allowed is uint8 \[height, width, 1\]",
+            r"a\.npy: .*\[4, 5, 3\].*\[height, width, 1\]",
         ),
-        ({"dog/a.npy": np.array([{}], object)}, r"a\.npy: cannot be read as a \.npy array of plain numbers"),
-        ({}, "there is no such folder"),
+        ({"dog/a.npy": np.array([{}], object)}, r"a\.npy: cannot be read"),
+        ({}, "no such folder"),
     ],
 )
 def test_wrong_image_folders_are_refused(tmp_path: Path, images: Mapping[str, NDArray[Any]], message: str) -> None:
@@ -487,10 +487,10 @@ def test_a_data_source_by_import_path_takes_its_keys_and_only_where_it_may_be_na
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("ward_data:wrong", "must return a sordino.learning.examples.Dataset, got list"),
-        ("ward_data:absent", "'ward_data' has no attribute 'absent'"),
+        ("ward_data:wrong", "Dataset, got list"),
+        ("ward_data:absent", "'absent'"),
         ("ward_data:seven", "ward_data:seven"),
-        ("no_such_package.module:load", "No module named 'no_such_package'. Install that module"),
+        ("no_such_package.module:load", "'no_such_package'"),
         ("ward_data", "package.module:Class, got 'ward_data'"),
         ("ward_data.load", "package.module:Class"),
         (":load", "package.module:Class"),

@@ -126,7 +126,7 @@ def test_empty_clients_only_when_asked_for() -> None:
     ("call", "message"),
     [
         (lambda: iid(10, 2, -1), "a seed is a whole number"),
-        (lambda: by_sizes(10, [6, 5], 1), "add up to 11, but there are 10 examples"),
+        (lambda: by_sizes(10, [6, 5], 1), "11.*10 examples"),
     ],
 )
 def test_impossible_sizes_are_refused(call: object, message: str) -> None:
@@ -290,11 +290,11 @@ def test_indices_in_files_are_rows_of_the_source(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"0\nseven\n", r"a\.txt, line 2: 'seven' is not a whole number"),
+        ("a.txt", b"0\nseven\n", r"a\.txt, line 2: 'seven'"),
         ("a.txt", b"0\n" + b"9" * 30, r"a\.txt, line 2: there is no example 9999"),
         ("a.txt", b"0\n5\n", r"a\.txt: there is no example 5"),
-        ("a.txt", b"\xff\xfe\xff", r"a\.txt: cannot be read as a list of indices"),
-        ("a.npy", b"nonsense", r"a\.npy: cannot be read as a list of indices"),
+        ("a.txt", b"\xff\xfe\xff", r"a\.txt: cannot be read"),
+        ("a.npy", b"nonsense", r"a\.npy: cannot be read"),
         ("missing.txt", None, r"missing\.txt: cannot be read"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.mechanisms.exact import probability
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
@@ -117,7 +118,7 @@ def law(mechanism: Mechanism, value: float) -> np.ndarray:
             z, _ = mechanism.domain.normalise(given, slice(0, 1))
             v = int(np.rint(z[0, 0] * np.float32(grid.steps)))
             noise = np.arange(-grid.noise.reach, grid.noise.reach + 1)
-            p = np.array([float(grid.noise.probability(int(k))) for k in noise])
+            p = np.array([float(probability(grid.noise, int(k))) for k in noise])
             return np.bincount(np.clip(v + noise, -grid.limit, grid.limit) + grid.limit, p, 2 * grid.limit + 1)
         case Exponential():
             bound, v = mechanism.domain.bound, int(mechanism._coded(given)[0][0, 0])

@@ -41,6 +41,8 @@ class Coin(Honest):
 
     def randomize(self, values, randomness, *, tensor=0):
         return super().randomize(values, HalfTheNoise(randomness), tensor=tensor)
+
+    guarantee = Honest.guarantee
 """
 BARE_SOURCE = """
 from their_package.honest import Coin as Honest

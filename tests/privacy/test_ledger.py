@@ -197,7 +197,7 @@ def test_a_change_of_terms_may_not_forget_a_spend(ledger: Ledger) -> None:
 
 
 def test_an_unproven_release_needs_consent_and_stays_out_of_the_proven_sum(ledger: Ledger) -> None:
-    with pytest.raises(ConsentMissing, match="sordino ledger consent PATH DATASET --unproven 'labels'"):
+    with pytest.raises(ConsentMissing, match="--unproven 'labels'"):
         ledger.record(key(0), unproven("a"), b"1")
     assert ledger.replay(key(0)) is None
     ledger.set_consent("wards", "labels", granted=True)
@@ -231,7 +231,7 @@ def test_a_guarantee_that_trusts_others_is_no_proof_against_the_server(ledger: L
 
 def test_a_gaussian_release_under_a_budget_without_delta_names_the_remedy(ledger: Ledger) -> None:
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.1), "by hand")
-    with pytest.raises(ConsentMissing, match="delta > 0 would cover it"):
+    with pytest.raises(ConsentMissing, match="delta > 0"):
         ledger.record(key(0), Release("a", "wards", "update", (guarantee,)), b"1")
 
 
@@ -467,7 +467,7 @@ def test_recording_the_same_again_gives_the_first_entry_and_other_bytes_are_refu
     entry = ledger.record(key(0), pure("a", 0.5), b"1")
     assert ledger.record(key(0), pure("a", 0.5), b"1") == entry
     for other in ((pure("a", 0.5), b"2"), (pure("b", 0.5), b"1")):
-        with pytest.raises(InvalidInput, match="has a report already"):
+        with pytest.raises(InvalidInput, match="replay"):
             ledger.record(key(0), *other)
     assert ledger.standing("wards").spent == 0.5
 
@@ -647,7 +647,7 @@ def test_a_sound_ledger_verifies_and_its_head_is_its_last_hash(filled: Path) -> 
 )
 def test_edits_behind_the_triggers_are_noticed(filled: Path, statement: str) -> None:
     edit_behind_the_triggers(filled, statement)
-    with pytest.raises(LedgerDamaged, match=r"was edited|is missing|no entries"):
+    with pytest.raises(LedgerDamaged, match=r"edited|missing|no entries"):
         Ledger.open(filled)
 
 
@@ -686,7 +686,7 @@ def test_cut_off_last_entries_are_noticed_by_a_receipt_and_not_by_the_chain(fill
     edit_behind_the_triggers(filled, "DELETE FROM entries WHERE sequence >= 6")
     with Ledger.open(filled) as ledger:
         assert ledger.verify().sequence == 5  # this is the limit of a chain
-        assert not ledger.contains_head(receipt)
+        assert not ledger.position(receipt)
         with pytest.raises(LedgerDamaged, match="your receipt"):
             ledger.verify(expected_head=receipt)
 
@@ -698,7 +698,7 @@ def test_a_restored_older_copy_is_noticed_by_a_receipt_and_a_grown_ledger_is_not
         early = ledger.head()
         ledger.record(key(9), pure("r9", 0.1), b"9")
         late = ledger.head()
-        assert ledger.contains_head(early)
+        assert ledger.position(early)
         assert ledger.verify(expected_head=early).hash == late
     with Ledger.open(older) as ledger:
         assert ledger.verify(expected_head=early).sequence == 7
@@ -716,7 +716,7 @@ def test_a_running_ledger_notices_that_an_older_copy_was_put_in_its_place(filled
             ledger.record(key(10), pure("r10", 0.1), b"10")
     with Ledger.open(filled) as ledger:
         older.replace(filled)  # another file
-        with pytest.raises(LedgerDamaged, match="replaced by another file"):
+        with pytest.raises(LedgerDamaged, match="replaced"):
             ledger.record(key(10), pure("r10", 0.1), b"10")
 
 
@@ -774,7 +774,7 @@ def test_files_that_are_no_ledgers_are_named_as_what_they_are(tmp_path: Path) ->
     with closing(sqlite3.connect(other)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",), "another program's file was changed"
     for nowhere in (tmp_path, tmp_path / "absent", tmp_path / "absent" / "too"):
-        with pytest.raises(LedgerUnavailable, match="there is no ledger"):
+        with pytest.raises(LedgerUnavailable, match="no ledger"):
             Ledger.open(nowhere)
 
 

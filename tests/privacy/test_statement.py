@@ -274,21 +274,6 @@ def test_figures_have_three_digits(value: float, shown: str) -> None:
     assert figure(value) == shown
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        (-1.0, 0.95, 10, "x"),
-        (math.inf, 0.95, 10, "x"),
-        (1.0, 1.0, 10, "x"),
-        (1.0, 0.95, 0, "x"),
-        (1.0, 0.9, 1, "x", 1.0),
-    ],
-)
-def test_bad_audits_are_refused(bad: tuple[float, float, int, str]) -> None:
-    with pytest.raises(InvalidInput):
-        AuditBound(*bad)
-
-
 def test_a_claim_is_shown_only_for_the_adversary_it_is_about() -> None:
     guarantees = (
         Guarantee(SERVER, CLIENT, RandomizedBit(ONE, 100), "sum"),

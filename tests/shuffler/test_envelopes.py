@@ -143,7 +143,7 @@ def test_a_report_that_is_not_made_of_so_many_bits_is_not_sealed():
         seal(b"\1\1", terms_of(8), 0, PUBLIC)
     with pytest.raises(InvalidInput, match="padding"):
         seal(b"\xff", terms_of(4), 0, PUBLIC)
-    with pytest.raises(InvalidInput, match="classes 0 to 0"):
+    with pytest.raises(InvalidInput, match="classes"):
         seal(b"\1", terms_of(4), 1, PUBLIC)
 
 

@@ -254,7 +254,7 @@ def test_no_more_is_promised_than_there_is_room_for(tmp_path, monkeypatch):
             store.announce(terms_of(200))
         store.announce(terms_of(100))
         store.announce(terms_of(100, round=2))
-        with pytest.raises(Contradiction, match="take their batches first"):
+        with pytest.raises(Contradiction, match="taken"):
             store.announce(terms_of(100, round=3))
 
 

@@ -21,20 +21,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.audits import run_draws
-from sordino.audits.canary_game import Coins, Scores, check_canaries, coins, judge
+from sordino.audits.canary_game import Coins, Scores, check_canaries, coins
 from sordino.audits.canary_patterns import Gradients, made_up
-from sordino.audits.findings import AuditOptions, Finding, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, promise
-from sordino.audits.one_record import one_round
-from sordino.audits.uploads import curve
+from sordino.audits.findings import AuditOptions
+from sordino.audits.finished_run import FinishedRun
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
@@ -43,13 +40,9 @@ from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms.cases import Points, Promise
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
-from sordino.privacy.accountant import compose
-from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
-from sordino.privacy.history import Group, ranges
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.execution import device_for, workers_for
 from sordino.wire.messages import Plan
@@ -58,7 +51,6 @@ Float32s = NDArray[np.float32]
 
 POINTS_ON_THE_WAY = 3  #: models at which gradients are taken, where a round has more steps than that
 MOST_VALUES = 2**28  #: gradients of a silo's canaries that are held at a time: 1 GiB
-RECORD = Adjacency.RECORD_ADD_REMOVE
 
 
 # --- who is in --------------------------------------------------------------------------------------------------------
@@ -223,7 +215,7 @@ class CanaryAttacker:
         return -upload * (math.sqrt(training.steps) * training.noise_multiplier / size)
 
     def scores(self) -> Scores:
-        """Of all canaries."""
+        """The scores of all canaries."""
         found = np.empty(len(self._flock))
         for ear in self._ears:
             found[ear.canaries] = ear.scores()
@@ -280,59 +272,3 @@ def _decoded(method: SiloDp, plan: Plan, body: bytes) -> Float32s:
     upload = method.upload(plan)
     mechanism, skipped = upload.mechanisms[0], 4 if upload.samples else 0
     return np.asarray(mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0], np.float32)
-
-
-# --- the audit --------------------------------------------------------------------------------------------------------
-
-
-def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
-    """Canaries in the silos that lost most (or in the one asked for), for every onlooker whom DP-SGD protects from."""
-    group = run.group_of(asked.client)
-    silos = group.clients if asked.client is None else (asked.client,)
-    _, releases = run.releases(silos[0])  # refuses silos that took no part
-    flock = Flock.of(run, silos, asked.canaries, asked.seed)
-    stated = run.stated(group)
-    views = [view for view in stated if view[1] is RECORD and view[0].kind in ("server", "summed")]
-    played = play(run, flock, [adversary.parties for adversary, _ in views], asked)
-    games = [_game(run, group, view, flock) for view in views]
-    findings = [
-        Finding(judge(game, played.by_uploads[view[0].parties], flock.present, seed=asked.seed), view)
-        for game, view in zip(games, views, strict=True)
-    ]
-    strongest = min(games, key=lambda game: game.proven)
-    final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
-    found = Findings(
-        group, (*findings, Finding(final, None), *answers([(one_round(run, silos[0], flock.records), None)], asked))
-    )
-    return checked(found, [*run_draws.private_training(run, releases), *run_draws.channel(run)], asked)
-
-
-def _game(run: FinishedRun, group: Group, view: View, flock: Flock) -> Promise:
-    row = run.stated(group)[view]
-    seen = "all uploads" if view[0] == SERVER else f"all sums, of which {view[0].parties} silos' parts are unknown"
-    attack = f"{_planted(flock)}; seen: {seen}, with all models and all other records known"
-    rounds = f"{run.rounds} round{'s' if run.rounds > 1 else ''}"
-    unit = f"the whole run, {rounds}, {len(flock):,} canaries"
-    return promise(row, "DP-SGD", unit, attack, _proven_curve(group, view, row.proven))
-
-
-def _of_final_model(game: Promise, flock: Flock) -> Promise:
-    """What holds against those who see uploads or sums holds against whoever sees the final model only."""
-    attack = f"{_planted(flock)}; seen: the final model, by each canary's loss"
-    return replace(game, adversary=MODEL_READER, claim=None, attack=attack)
-
-
-def _planted(flock: Flock) -> str:
-    silos = np.unique(flock.silos).tolist()
-    where = f"silo {silos[0]}" if len(silos) == 1 else f"silos {ranges(silos)}"
-    return f"{len(flock):,} made-up records, each in {where} or not by a fair coin"
-
-
-def _proven_curve(group: Group, view: View, proven: float) -> Points:
-    """More points of what is proven, where all of it is DP-SGD."""
-    losses = []
-    for release, times in group.releases:
-        own = [g.loss for g in release.guarantees if (g.adversary, g.adjacency) == view]
-        losses += own[:1] * times
-    dp_sgd = losses and all(isinstance(loss, PoissonGaussian) for loss in losses)
-    return curve(compose(losses, adjacency=RECORD), proven) if dp_sgd and math.isfinite(proven) else ()

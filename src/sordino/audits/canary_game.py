@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.audits.lower_bound import AuditRow
+from sordino.audits.lower_bound import AuditRow, EpsilonBound
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Points, Promise
 
@@ -157,7 +157,7 @@ def coins(count: int, seed: int) -> Coins:
 
 
 def judge(game: Promise, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> AuditRow:
-    """The row of an audit whose canaries have these scores: high ones speak for being in."""
+    """The row of an audit in which canaries got these scores: a high score says that a canary is in."""
     check_canaries(len(scores))
     guesses = [Guesses.of(scores, present, share) for share in shares]
     tail = TAIL / len(shares)
@@ -169,4 +169,4 @@ def judge(game: Promise, scores: Scores, present: Coins, *, seed: int, shares: S
     if chance < UNBELIEVABLE:
         note = f"so many right guesses have a probability of at most {chance:.2g} under what is proven"
     cap = max(one.epsilon_bound(game.delta, tail) for one in perfect)
-    return AuditRow.of(game, note, audited=bound, confidence=1 - TAIL, trials=len(scores), cap=cap, seed=seed)
+    return AuditRow.of(game, EpsilonBound(bound, 1 - TAIL, len(scores), cap), seed, note)

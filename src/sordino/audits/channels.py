@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Sample
 from sordino.channels import secagg
-from sordino.channels.secagg import Session, SumClient, SumServer
+from sordino.channels.secagg import Session, SumClient, SumServer, Words
 from sordino.channels.shuffle import Granularity, Shuffled
 from sordino.mechanisms.laws import Atoms, EvenWords
 from sordino.wire.messages import Plan
@@ -27,7 +26,6 @@ CROWD, BITS, ROUNDS = 16, 257, 400
 MODELS = 2_000  #: rounds in which whole models are mixed
 
 Member = Callable[[Session, int], SumClient]
-Mixer = Callable[[Granularity, int, int], Shuffled]  #: what is mixed, values, seed -> the channel
 
 
 # --- the secure sum ---------------------------------------------------------------------------------------------------
@@ -43,8 +41,8 @@ def secure_sum(member: Member = SumClient) -> list[Subject]:
     ]  # fmt: skip
 
 
-def _masked(member: Member, less: Callable[[SumClient, Any], None], seed: int) -> Sample:
-    """Of every sum all clients but one: the last follows from them and the sum."""
+def _masked(member: Member, less: Callable[[SumClient, Words], None], seed: int) -> Sample:
+    """The masked vectors of all clients but the last, which follows from the others and the sum."""
     rows, bits = [], 0
     for round in range(SUMS):
         session = Session("audit", round, 0, "check", SUM_VALUES, -1000, 1000, SUM_CLIENTS, SUM_CLIENTS - 1)
@@ -65,7 +63,7 @@ def _vector(client: int) -> NDArray[np.int64]:
 
 def _sent(
     session: Session, clients: Mapping[int, SumClient], vectors: Mapping[int, NDArray[np.int64]]
-) -> Iterator[tuple[int, NDArray[Any]]]:
+) -> Iterator[tuple[int, Words]]:
     """The first three steps of a sum, and every client's masked vector as the server reads it."""
     server = SumServer(session, clients)
     for step in secagg.STEPS[:3]:
@@ -78,11 +76,11 @@ def _sent(
                 server.receive(step, k, answer)
 
 
-def _less_self_mask(client: SumClient, words: NDArray[Any]) -> None:
+def _less_self_mask(client: SumClient, words: Words) -> None:
     secagg._add_mask(words, secagg._derive(client._self_seed, b"self", client._context), -1)
 
 
-def _less_pair_masks(client: SumClient, words: NDArray[Any]) -> None:
+def _less_pair_masks(client: SumClient, words: Words) -> None:
     for other, entry in client._roster.items():
         if other != client.client:
             secret = secagg._agree(client._mask_key, entry.mask)
@@ -93,36 +91,23 @@ def _less_pair_masks(client: SumClient, words: NDArray[Any]) -> None:
 # --- the shuffler -----------------------------------------------------------------------------------------------------
 
 
-def shuffler(mixer: Mixer | None = None) -> list[Subject]:
+def shuffler(mixer: type[Shuffled] = Shuffled) -> list[Subject]:
     """Where one client's bits, or its whole report, come out."""
-    make = mixer or _mixer
     return [
-        Subject("shuffler, single values", (ROUNDS, BITS), partial(_bits_behind, make)),
-        Subject("shuffler, whole models", (MODELS, 1), partial(_models_behind, make)),
+        Subject("shuffler, single values", (ROUNDS, BITS), partial(_behind, mixer, "parameter", (ROUNDS, BITS))),
+        Subject("shuffler, whole models", (MODELS, 1), partial(_behind, mixer, "model", (MODELS, 1))),
     ]
 
 
-def _mixer(granularity: Granularity, values: int, seed: int) -> Shuffled:
+def _behind(mixer: type[Shuffled], granularity: Granularity, shape: tuple[int, int], seed: int) -> Sample:
+    """One client holds ones, the others zeros: in which report each of its first bits comes out."""
+    rounds, seen = shape
+    own = np.zeros((CROWD, max(seen, 8)), np.bool_)
+    own[0] = True
     randomness = np.random.default_rng([seed, 3])
-    return Shuffled(np.zeros(CROWD, np.intp), values, [CROWD], granularity, randomness=randomness)
-
-
-def _bits_behind(mixer: Mixer, seed: int) -> Sample:
-    """One client holds a one in every place, the others zeros: in which report each one comes out."""
-    channel = mixer("parameter", BITS, seed)
-    own = np.zeros((CROWD, BITS), np.bool_)
-    own[0] = True
-    found = [_passed(channel, own).argmax(axis=0) for _ in range(ROUNDS)]
-    return Sample(np.stack(found), Atoms(np.full((CROWD, BITS), 1 / CROWD)))
-
-
-def _models_behind(mixer: Mixer, seed: int) -> Sample:
-    """One client's report is all ones, those of the others are zeros: as which it comes out."""
-    channel = mixer("model", 8, seed)
-    own = np.zeros((CROWD, 8), np.bool_)
-    own[0] = True
-    found = [[int(_passed(channel, own)[:, 0].argmax())] for _ in range(MODELS)]
-    return Sample(np.array(found), Atoms(np.full((CROWD, 1), 1 / CROWD)))
+    channel = mixer(np.zeros(CROWD, np.intp), own.shape[1], [CROWD], granularity, randomness=randomness)
+    found = [_passed(channel, own)[:, :seen].argmax(axis=0) for _ in range(rounds)]
+    return Sample(np.stack(found), Atoms(np.full((CROWD, seen), 1 / CROWD)))
 
 
 def _passed(channel: Shuffled, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -6,7 +6,7 @@ other: the checks do not know that it is broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
 from sordino.channels import secagg
 from sordino.channels.secagg import SumClient
-from sordino.channels.shuffle import Granularity, Shuffled
+from sordino.channels.shuffle import Shuffled
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
@@ -37,18 +37,22 @@ from sordino.mechanisms import (
     RandomizedLabel,
     TwoPoint,
 )
-from sordino.mechanisms.cases import DEEP, DELTA, WIDE
+from sordino.mechanisms.additive import NoiseGrid
+from sordino.mechanisms.arrays import Float64s, Floats, Int64s
+from sordino.mechanisms.cases import DEEP, DELTA, WIDE, Specimen
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
 from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
 
-Int64s = NDArray[np.int64]
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
+Columns = int | slice | list[int]
+Function = Callable[..., Any]
+Break = Callable[[Function], Function]  #: the honest function -> what takes its place
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +77,7 @@ class Caught:
         """Whether any check failed."""
         return bool(self.looks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Ready for `json.dumps`."""
         return {**asdict(self), "caught": self.caught}
 
@@ -89,7 +93,7 @@ def attempt(fault: Fault, seed: int = 1) -> Caught:
 
 
 class Broken:
-    """A mechanism of which the output, or what it is given, is changed."""
+    """A mechanism with its outputs or its encoding changed."""
 
     def __init__(
         self,
@@ -125,7 +129,7 @@ def _noise(change: Change, shape: tuple[int, int] = SMALL, honest: Mechanism | N
         array = np.clip(law.centre + change(noise), output.low[0], output.high[0])
         return IntegerOutput(array.astype(output.array.dtype), output.low, output.high)
 
-    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+    return [subject(Specimen(mechanism.name, mechanism, shape), Broken(mechanism, changed))]
 
 
 def _rng(noise: Int64s) -> np.random.Generator:
@@ -133,7 +137,7 @@ def _rng(noise: Int64s) -> np.random.Generator:
     return np.random.default_rng(int(abs(noise[0]).sum()))
 
 
-def _whole(noise: NDArray[np.floating[Any]], rng: np.random.Generator) -> Int64s:
+def _whole(noise: Floats, rng: np.random.Generator) -> Int64s:
     """Rounded up or down by chance: it leaves no lattice behind."""
     return np.asarray(np.floor(noise + rng.random(noise.shape)), np.int64)
 
@@ -142,7 +146,7 @@ def _scaled(factor: float) -> Change:
     return lambda noise: _whole(noise * factor, _rng(noise))
 
 
-def _bare(columns: Any) -> Change:
+def _bare(columns: Columns) -> Change:
     def change(noise: Int64s) -> Int64s:
         noise[:, columns] = 0
         return noise
@@ -180,17 +184,17 @@ def _multiples(noise: Int64s) -> Int64s:
     return np.asarray(np.rint(noise / 8), np.int64) * 8
 
 
-def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int, int] = SMALL) -> list[Subject]:
+def _bits(change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]], shape: tuple[int, int] = SMALL) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
 
     def changed(output: Output) -> Output:
         assert isinstance(output, BitOutput)
         return BitOutput.pack(change(output.bits()).astype(np.bool_))
 
-    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+    return [subject(Specimen(mechanism.name, mechanism, shape), Broken(mechanism, changed))]
 
 
-def _bare_bits(columns: Any, shape: tuple[int, int]) -> list[Subject]:
+def _bare_bits(columns: Columns, shape: tuple[int, int]) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
     law = mechanism.law(mechanism.domain.probe(shape[1]))
     assert isinstance(law, Atoms)
@@ -212,27 +216,29 @@ def _followed(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _off_threshold() -> list[Subject]:
     exact = TwoPoint(1.0, Box())
     loose = TwoPoint(accountant.bit_epsilon(int(exact.t_min[0] * 0.98)), Box())
-    return [subject("two-point", loose, vouched=exact)]
+    return [subject(Specimen("two-point", exact), loose)]
 
 
 def _wrong_adjacency() -> list[Subject]:
-    """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
+    """Noise for add/remove where a record may be replaced: half of the noise that replacing needs."""
     sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
     short = Gaussian(sound.sigma / 2, L2Ball(1.0))
-    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=DELTA)]
+    return [subject(Specimen("gaussian", short, SMALL, sound.guarantee(values=SMALL[1]), DELTA))]
 
 
 class Unclipped(Laplace):
     """Values are scaled to steps as they are, up to what an output holds."""
 
-    def _to_steps(self, w: Any, cols: slice, grid: Any, scale: Any) -> Any:
+    def _to_steps(
+        self, w: Floats, cols: slice, grid: NoiseGrid, scale: Float64s
+    ) -> tuple[NDArray[np.signedinteger], NDArray[np.intp]]:
         limit = grid.limit - grid.steps
         v = np.rint(w.astype(np.float64) / self.domain.radius * grid.steps)
         return np.clip(v, -limit, limit).astype(np.int32), np.zeros(len(w), np.intp)
 
 
 def _missing_clip() -> list[Subject]:
-    return [subject("laplace", Unclipped(1.0, Box()), SMALL, vouched=Laplace(1.0, Box()))]
+    return [subject(Specimen("laplace", Laplace(1.0, Box()), SMALL), Unclipped(1.0, Box()))]
 
 
 def _kept_labels() -> list[Subject]:
@@ -244,14 +250,14 @@ def _kept_labels() -> list[Subject]:
         array = np.broadcast_to(labels, output.array.shape).astype(output.array.dtype)
         return IntegerOutput(array, output.low, output.high)
 
-    return [subject("label", Broken(mechanism, changed), SMALL, vouched=mechanism)]
+    return [subject(Specimen("label", mechanism, SMALL), Broken(mechanism, changed))]
 
 
 def _even_only() -> list[Subject]:
     """The paper's odd positions drawn with the thresholds of the even ones."""
     sound = BitRandomizer.theorem2(0.5, BitString(DEEP[1]))
     wrong = BitRandomizer(sound.ones[:1], sound.zeros[:1], BitString(DEEP[1]))
-    return [subject("bits", wrong, SMALL, vouched=sound)]
+    return [subject(Specimen("bits", sound, SMALL), wrong)]
 
 
 class FloatNoise(Broken):
@@ -270,7 +276,7 @@ class FloatNoise(Broken):
 
 def _float_lattice() -> list[Subject]:
     mechanism = GAUSSIAN()
-    return [subject("gaussian", FloatNoise(mechanism), (500, DEEP[1]), vouched=mechanism)]
+    return [subject(Specimen("gaussian", mechanism, (500, DEEP[1])), FloatNoise(mechanism))]
 
 
 def _sparse() -> list[Subject]:
@@ -280,7 +286,7 @@ def _sparse() -> list[Subject]:
     def short(output: Output) -> list[bytes]:
         return [report.rstrip(b"\0") for report in mechanism.encode(output)]
 
-    return [subject("two-point", Broken(mechanism, encode=short), (2_000, 33), vouched=mechanism)]
+    return [subject(Specimen("two-point", mechanism, (2_000, 33)), Broken(mechanism, encode=short))]
 
 
 # --- broken randomness ------------------------------------------------------------------------------------------------
@@ -304,7 +310,7 @@ class CrossedStreams:
 
 
 def _streams(streams: Streams, shape: tuple[int, int] = (600, 257)) -> list[Subject]:
-    return [subject("gaussian", GAUSSIAN(), shape, streams=streams)]
+    return [subject(Specimen("gaussian", GAUSSIAN(), shape), streams=streams)]
 
 
 def _one_key(seed: int, clients: Int64s, round: int) -> Randomness:
@@ -340,15 +346,13 @@ def _same_words(seed: int, clients: Int64s, round: int) -> Randomness:
 # --- broken training --------------------------------------------------------------------------------------------------
 
 
-def _while_broken(
-    found: Sequence[Subject], where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> list[Subject]:
+def _while_broken(found: Sequence[Subject], where: object, name: str, broken: Break) -> list[Subject]:
     """The same subjects; while they are drawn and enumerated, `broken` takes the place of the honest function."""
     inside = patch.object(where, name, broken(getattr(where, name)))
     return [replace(one, draw=inside(one.draw), enumerated=tuple(map(inside, one.enumerated))) for one in found]
 
 
-def _dp_sgd(where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Subject]:
+def _dp_sgd(where: object, name: str, broken: Break) -> list[Subject]:
     return _while_broken(training.dp_sgd(TRAINED_ROUNDS)[:2], where, name, broken)
 
 
@@ -363,7 +367,7 @@ def _one_noise() -> list[Subject]:
 def _sampled(faster: float, step: int | None = None) -> list[Subject]:
     """Samples at another rate, or those of one step for all."""
 
-    def broken(honest: Callable[..., Any]) -> Callable[..., Any]:
+    def broken(honest: Function) -> Function:
         return lambda own, row, at, n, rate: honest(own, row, at if step is None else step, n, faster * rate)
 
     return _dp_sgd(draws, "poisson_samples", broken)
@@ -388,14 +392,14 @@ def _small_shares() -> list[Subject]:
 class NoPairs(SumClient):
     """A client that leaves the pairs' masks out."""
 
-    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+    def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> secagg.Words:
         return super()._masks_on(vector, ())
 
 
 class NoSelfMask(SumClient):
     """A client that leaves its self-mask out."""
 
-    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+    def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> secagg.Words:
         masked = super()._masks_on(vector, peers)
         secagg._add_mask(masked, secagg._derive(self._self_seed, b"self", self._context), -1)
         return masked
@@ -404,24 +408,16 @@ class NoSelfMask(SumClient):
 class InOrder(Shuffled):
     """A shuffler that hands reports on as they came."""
 
-    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
         yield from sorted(reports.items())
-
-
-def _unmixed(granularity: Granularity, values: int, seed: int) -> Shuffled:
-    return InOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
 
 
 class OneOrder(Shuffled):
     """A shuffler that mixes every round in the same order."""
 
-    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
         self._randomness = np.random.default_rng(5)
         yield from super()._passed_on(reports, crowd)
-
-
-def _always_alike(granularity: Granularity, values: int, seed: int) -> Shuffled:
-    return OneOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -460,6 +456,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
     Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
-    Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(_unmixed)),
-    Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(_always_alike)),
+    Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
+    Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from sordino.audits import lower_bound as audit
 from sordino.audits.finished_run import View
@@ -14,10 +14,15 @@ from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
 
 T = TypeVar("T")
-Track = Callable[[Sequence[T], str], Iterator[T]]  #: items and what they are -> the same, one by one, with progress
 
 
-def quietly(items: Sequence[T], what: str) -> Iterator[T]:
+class Track(Protocol):
+    """Items and what they are -> the same, one by one, with progress."""
+
+    def __call__(self, items: Sequence[T], what: str, /) -> Iterator[T]: ...
+
+
+def quietly(items: Sequence[T], what: str, /) -> Iterator[T]:
     """No progress is shown."""
     return iter(items)
 
@@ -31,12 +36,12 @@ class AuditOptions:
     trials: int = 100_000
     canaries: int = 1000
     seed: int = 1
-    track: Callable[[Sequence[Any], str], Iterator[Any]] = quietly
+    track: Track = quietly
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One row, and the row of the statement whose evidence it is; None for what is only told beside it."""
+    """One row, and the row of the statement that it is evidence for; None where it is evidence for none."""
 
     row: AuditRow
     view: View | None

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
 import sordino
+from sordino.audits import channels
+from sordino.audits.inspection import Subject
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Points, Promise
 from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
 from sordino.privacy.history import Group, RoundReleases
 from sordino.privacy.statement import ClientSet, Counted, Row, Statement
+from sordino.randomness import Keystream
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
@@ -22,6 +25,10 @@ from sordino.runs.outcome import statement_of
 from sordino.storage.files import whole_lines
 
 View = tuple[Adversary, Adjacency]
+
+MOST_VALUES = 2**21  #: values drawn for checks
+MOST_ROWS = 6_000  #: clients times rounds
+FEWEST_ROWS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +75,7 @@ class FinishedRun:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return self.federation.clients
 
     @cached_property
@@ -97,6 +104,12 @@ class FinishedRun:
         for row in self.statement.rows:
             found.setdefault(row.who, {})[row.adversary, row.adjacency] = row
         return found
+
+    def row(self, client: int, view: View, releases: Sequence[Release]) -> Row:
+        """What is proven about these releases of a client, beside what is claimed of its whole run."""
+        claim = stated.claimed if (stated := self.stated(self.group_of(client)).get(view)) else None
+        delta = max(self.federation.delta, claim.delta if claim else 0.0)
+        return replace(figures(once(releases), delta)[view], claimed=claim)
 
     def group_of(self, client: int | None) -> Group:
         """The group of a client; without one, the group that lost most by what is proven, then by its releases."""
@@ -154,3 +167,23 @@ def _recipe(folder: RunFolder) -> Recipe:
 
 def _anew(folder: RunFolder) -> str:
     return f"Run it anew: sordino run {quote(str(folder.path / 'recipe.toml'))}"
+
+
+def rows_for(values: int) -> int:
+    """How many draws of so many values are made."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, MOST_VALUES // values))
+
+
+def channel_subjects(run: FinishedRun) -> list[Subject]:
+    """The channel that the run's reports took."""
+    match getattr(getattr(run.recipe.method, "channel", None), "kind", "direct"):
+        case "summed":
+            return channels.secure_sum()
+        case "shuffled" | "shuffler":
+            return channels.shuffler()
+    return []
+
+
+def round_randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
+    """The clients' randomness in a round, addressed as a simulated fleet does."""
+    return Keystream.simulation(seed, list(clients), round)

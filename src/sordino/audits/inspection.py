@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Check, Sample, look
 
@@ -54,7 +53,7 @@ class Inspected:
         """Whether all did, those of the support among them."""
         return not self.failed and any(one.check == "support" for one in self.looks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Ready for `json.dumps`."""
         return {**asdict(self), "passed": self.passed, "failed": [one.check for one in self.failed]}
 

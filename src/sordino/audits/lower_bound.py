@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import beta
 
 from sordino.errors import InvalidInput
@@ -27,6 +26,16 @@ from sordino.privacy.statement import AuditBound
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
 CERTAIN = 1e-6  #: the same for calling a proven bound violated: a bug is not announced by chance
+
+
+@dataclass(frozen=True)
+class EpsilonBound:
+    """A lower bound on epsilon that an experiment shows."""
+
+    audited: float
+    confidence: float
+    trials: int
+    cap: float  #: the largest bound that so many trials could have shown
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class AuditRow:
     note: str = ""  #: what contradicts the proof, where something does
 
     @classmethod
-    def of(cls, promise: Promise, note: str, **found: Any) -> AuditRow:
+    def of(cls, promise: Promise, found: EpsilonBound, seed: int, note: str) -> AuditRow:
         """The row of a promise: what was found, and `note`, what contradicts the proof."""
         claim = promise.claim
         comparable = claim.epsilon if claim and claim.delta <= promise.delta else None
@@ -67,9 +76,10 @@ class AuditRow:
             delta=promise.delta,
             basis=promise.basis,
             attack=promise.attack,
-            verdict=verdict(comparable, promise.proven, found["audited"], bool(note)),
+            verdict=verdict(comparable, promise.proven, found.audited, bool(note)),
             note=note,
-            **found,
+            seed=seed,
+            **asdict(found),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -121,9 +131,7 @@ def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> AuditRow:
     ((chosen, _),) = choosing.best([case.delta], TAIL / 1000)
     bound = measuring.bound(chosen, case.delta, TAIL)
     note = _contradiction(((case.proven, case.delta), *case.curve), choosing, measuring)
-    return AuditRow.of(
-        case, note, audited=bound, confidence=1 - 2 * TAIL, trials=2 * n, cap=_cap(n - half, case.delta), seed=seed
-    )
+    return AuditRow.of(case, EpsilonBound(bound, 1 - 2 * TAIL, 2 * n, _cap(n - half, case.delta)), seed, note)
 
 
 def _contradiction(proven: Points, choosing: _Worlds, measuring: _Worlds) -> str:
@@ -145,15 +153,18 @@ def _contradiction(proven: Points, choosing: _Worlds, measuring: _Worlds) -> str
     )
 
 
-def lower_bound(hits: int, positives: int, alarms: int, negatives: int, delta: float, tail: float = TAIL) -> float:
+def lower_bound(
+    hits: ArrayLike, positives: int, alarms: ArrayLike, negatives: int, delta: float, tail: float = TAIL
+) -> Scores:
     """ln((TPR - delta)/FPR) with Clopper-Pearson bounds on both rates, or 0 where they show nothing."""
-    low = float(beta.ppf(tail, hits, positives - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, alarms + 1, negatives - alarms)) if alarms < negatives else 1.0
-    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+    told, missed = np.asarray(hits), negatives - np.asarray(alarms)
+    low = np.where(told > 0, beta.ppf(tail, np.maximum(told, 1), positives - told + 1), 0.0)
+    high = np.where(missed > 0, beta.ppf(1 - tail, negatives - missed + 1, np.maximum(missed, 1)), 1.0)
+    return np.asarray(np.log(np.maximum((low - delta) / high, 1.0)))
 
 
 def _cap(trials: int, delta: float) -> float:
-    return lower_bound(trials, trials, 0, trials, delta)
+    return float(lower_bound(trials, trials, 0, trials, delta))
 
 
 Threshold = tuple[float, bool]  #: a score; whether the first world is told by scores from there up, or the second down
@@ -173,9 +184,7 @@ class _Worlds:
     def bound(self, threshold: Threshold, delta: float, tail: float) -> float:
         """The bound at one threshold."""
         score, upwards = threshold
-        hits, alarms = (int(count) for count in self._counts(np.array([score]), upwards)[:, 0])
-        positives, negatives = (self.first, self.second) if upwards else (self.second, self.first)
-        return lower_bound(hits, positives.size, alarms, negatives.size, delta, tail)
+        return float(self._bounds(np.array([score]), upwards, delta, tail)[0])
 
     def best(self, deltas: Sequence[float], tail: float) -> list[tuple[Threshold, float]]:
         """For each delta the threshold with the best bound on these trials, and that bound.
@@ -183,10 +192,9 @@ class _Worlds:
         Many thresholds compete, so each is to be judged at a much stricter level: else the luckiest would win.
         """
         scores = self._thresholds()
-        low, high = np.stack([self._rates(scores, upwards, tail) for upwards in (True, False)], axis=2)
         found = []
         for delta in deltas:
-            bounds = np.log(np.maximum((low - delta) / high, 1.0))
+            bounds = np.stack([self._bounds(scores, upwards, delta, tail) for upwards in (True, False)], axis=1)
             which, direction = divmod(int(np.argmax(bounds)), 2)
             found.append(((float(scores[which]), direction == 0), float(bounds[which, direction])))
         return found
@@ -199,19 +207,12 @@ class _Worlds:
         ranks = np.concatenate([np.linspace(0, 1, 200), np.geomspace(1e-5, 0.1, 100), 1 - np.geomspace(1e-5, 0.1, 100)])
         return np.unique(np.quantile(every, ranks))
 
-    def _counts(self, scores: Scores, upwards: bool) -> NDArray[np.int64]:
-        """Hits and alarms at each threshold: how many of the world that is told, and of the other."""
+    def _bounds(self, scores: Scores, upwards: bool, delta: float, tail: float) -> Scores:
+        """The bound at each threshold: hits are of the world that is told, alarms of the other."""
         if upwards:
-            found = [own.size - np.searchsorted(own, scores, "left") for own in (self.first, self.second)]
+            worlds = self.first, self.second
+            hits, alarms = (own.size - np.searchsorted(own, scores, "left") for own in worlds)
         else:
-            found = [np.searchsorted(own, scores, "right") for own in (self.second, self.first)]
-        return np.array(found, np.int64)
-
-    def _rates(self, scores: Scores, upwards: bool, tail: float) -> Scores:
-        """At each threshold the least rate of hits and the largest of alarms, as in `lower_bound`."""
-        hits, alarms = self._counts(scores, upwards)
-        positives, negatives = (self.first, self.second) if upwards else (self.second, self.first)
-        low = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), positives.size - hits + 1), 0.0)
-        room = np.maximum(negatives.size - alarms, 1)
-        high = np.where(alarms < negatives.size, beta.ppf(1 - tail, alarms + 1, room), 1.0)
-        return np.stack([low, high])
+            worlds = self.second, self.first
+            hits, alarms = (np.searchsorted(own, scores, "right") for own in worlds)
+        return lower_bound(hits, worlds[0].size, alarms, worlds[1].size, delta, tail)

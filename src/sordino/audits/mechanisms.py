@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,8 @@ from scipy import special
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.statistics import Check, Sample
 from sordino.errors import InvalidInput
-from sordino.mechanisms.cases import DEEP, DELTA
+from sordino.mechanisms.arrays import Numbers
+from sordino.mechanisms.cases import DELTA, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.mechanisms.interface import Mechanism, Randomized
@@ -70,13 +71,14 @@ def fresh(seed: int, clients: NDArray[np.int64], round: int) -> Randomness:
 
 def fresh_keys(streams: Streams = fresh) -> list[Subject]:
     """Two releases of every real client, each under a key of its own."""
-    return [subject("fresh keys, gaussian", Gaussian.analytic(1.0, DELTA, Box()), (600, 257), streams=streams)]
+    gaussian = Gaussian.analytic(1.0, DELTA, Box())
+    return [subject(Specimen("fresh keys, gaussian", gaussian, (600, 257)), streams=streams)]
 
 
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
-def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[NDArray[Any], NDArray[Any]], delta: float) -> Check:
+def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[Numbers, Numbers], delta: float) -> Check:
     """Whether the law keeps the guarantee between two inputs that differ in one value: by enumeration, no chance.
 
     The draws are checked against the law, and the law against the guarantee.
@@ -118,23 +120,13 @@ def _enumerated(first: Whole, second: Whole, factor: float) -> float:
 # --- subjects ---------------------------------------------------------------------------------------------------------
 
 
-def subject(
-    name: str,
-    mechanism: Randomizer,
-    shape: tuple[int, int] = DEEP,
-    *,
-    vouched: Mechanism | None = None,
-    guarantee: Guarantee | None = None,
-    delta: float = 0.0,
-    streams: Streams = simulation,
-) -> Subject:
-    """A mechanism's draws under the law of the one that is `vouched` for: the same, unless it was broken."""
-    honest = mechanism if vouched is None else vouched
-    assert isinstance(honest, Mechanism)
-    enumerated: tuple[Enumerated, ...] = ()
-    if guarantee is not None:
-        enumerated = (partial(keeps, honest, guarantee, honest.domain.neighbours(shape[1]), delta),)
-    return Subject(name, shape, partial(_draw, mechanism, honest, shape, streams), enumerated)
+def subject(specimen: Specimen, drawn: Randomizer | None = None, streams: Streams = simulation) -> Subject:
+    """Draws of a specimen, or of `drawn` in its place, under the specimen's law: the same, unless it is broken."""
+    honest, shape, enumerated = specimen.mechanism, specimen.shape, tuple[Enumerated, ...]()
+    if specimen.guarantee is not None:
+        ends = honest.domain.neighbours(shape[1])
+        enumerated = (partial(keeps, honest, specimen.guarantee, ends, specimen.delta),)
+    return Subject(specimen.name, shape, partial(_draw, drawn or honest, honest, shape, streams), enumerated)
 
 
 def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], streams: Streams, seed: int) -> Sample:
@@ -152,11 +144,10 @@ def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], stre
 
 def subjects(mechanism: type[Mechanism], epsilon: float) -> list[Subject]:
     """All specimens of a mechanism at this strength."""
-    found = mechanism.specimens(float(epsilon))
-    return [subject(one.name, one.mechanism, one.shape, guarantee=one.guarantee, delta=one.delta) for one in found]
+    return [subject(one) for one in mechanism.specimens(float(epsilon))]
 
 
-def exact_law(mechanism: Mechanism, values: NDArray[Any]) -> Law:
+def exact_law(mechanism: Mechanism, values: Numbers) -> Law:
     """The mechanism's own law; refused where it knows none."""
     law = mechanism.law(values)
     if law is None:

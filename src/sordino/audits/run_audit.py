@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits import randomised_records, silos, trusted_server, uploads
 from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.lower_bound import VIOLATED, AuditRow
@@ -47,11 +46,11 @@ class Audit:
 
     @property
     def whom(self) -> str:
-        """The clients whose rows of the statement the audit is about."""
+        """The clients that the audit is about."""
         members = self.found.group.clients
         return f"client{'s' if len(members) > 1 else ''} {ranges(members)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, ready for `json.dumps`."""
         return {
             "run": str(self.run.folder.path),
@@ -94,7 +93,7 @@ def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
     if isinstance(method, Ldpfl):
         return randomised_records.audit(run, asked)
     if isinstance(method.training, PrivateTraining):
-        return canaries.audit(run, asked)
+        return silos.audit(run, asked)
     return uploads.audit(run, asked)
 
 

@@ -79,7 +79,7 @@ def wiretap() -> Iterator[Heard]:
 
 
 def noise_law(noise: DiscreteGaussian, values: int, shares: int = 1) -> Normal:
-    """Of so many silos' noises together."""
+    """The law of the sum of so many silos' noises."""
     return Normal(np.zeros(values, np.int64), shares * noise.reach, noise.slack(shares).sigma)
 
 
@@ -142,21 +142,19 @@ def _moved(train: Train, others: Sequence[ClientData], silos: Sequence[ClientDat
 
 
 def subjects(
-    name: str,
     training: PrivateTraining,
     values: int,
     guarantee: Guarantee,
     silos: Sequence[ClientData],
     rounds: int,
-    train: Train,
-    train_apart: Train,
+    train: tuple[Train, Train],
 ) -> list[Subject]:
-    """The noise and the samples of some rounds of training; `train_apart` computes one record at a time."""
-    heard = lru_cache(maxsize=1)(partial(_listen, train, silos, rounds))
+    """The noise and the samples of some rounds of DP-SGD; of `train`, the second computes one record at a time."""
+    heard = lru_cache(maxsize=1)(partial(_listen, train[0], silos, rounds))
     rows = len(silos) * rounds * training.steps
     fewest = min(map(len, silos))
     few = [ClientData(own.x[:FEW], own.y[:FEW]) for own in silos[:FEW]]
-    exact = partial(keeps, training, values, guarantee), partial(neighbours, train_apart, few, training, values)
+    exact = partial(keeps, training, values, guarantee), partial(neighbours, train[1], few, training, values)
     strides = training.steps, training.steps * len(silos)  # the next silo, the next round
 
     def noise(seed: int) -> Sample:
@@ -168,9 +166,9 @@ def subjects(
         found = np.stack([there[:fewest] for _, there in ordered]).astype(np.uint8)
         return Sample(found, sample_law(training.sampling_rate, fewest), strides=strides)
 
-    found = [Subject(f"{name}, noise", (rows, values), noise, exact)]
+    found = [Subject("DP-SGD, noise", (rows, values), noise, exact)]
     if training.sampling_rate < 1:
-        found.append(Subject(f"{name}, samples", (rows, fewest), samples))
+        found.append(Subject("DP-SGD, samples", (rows, fewest), samples))
     return found
 
 
@@ -207,7 +205,7 @@ def dp_sgd(rounds: int = ROUNDS, sums: int = SHARED_ROWS) -> list[Subject]:
     model = nn.Linear(FEATURES, CLASSES)
     values = FEATURES * CLASSES + CLASSES
     train = partial(_train, model, training, values)
-    found = subjects("DP-SGD", training, values, training.guarantee(values), _silos(), rounds, train, train)
+    found = subjects(training, values, training.guarantee(values), _silos(), rounds, (train, train))
     return [*found, shared(training, values, SHARES, sums)]
 
 

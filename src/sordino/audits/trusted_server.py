@@ -7,32 +7,35 @@ subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from sordino.audits import run_draws
+from sordino.audits import training
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, figures, once, promise
+from sordino.audits.finished_run import FinishedRun, promise, round_randomness, rows_for
+from sordino.audits.inspection import Subject
+from sordino.audits.statistics import Sample
 from sordino.audits.uploads import curve
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.accountant import compose
-from sordino.privacy.guarantee import MODEL_READER, Adjacency, Infinite
+from sordino.privacy.guarantee import MODEL_READER, Adjacency, Infinite, PoissonGaussian, Release
 from sordino.randomness import Keystream
 
 VALUES = 2**25  #: values of models drawn from each of the two worlds, at most
 AT_ONCE = 2**20  #: values of updates held at a time
 MOST = 10_000  #: models drawn from each world: each is a sum of its own
+COINS = 400  #: rounds in which coins are tossed
 VIEW = MODEL_READER, Adjacency.CLIENT
 
 
 def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """One client's share in one round's model."""
-    method: Any = run.recipe.method
+    method = run.recipe.method
     group = run.group_of(asked.client)
     client = group.clients[0] if asked.client is None else asked.client
     round, releases = run.releases(client, asked.round)
@@ -41,9 +44,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     if method.clip == "median":
         why = "the noise follows the median of all clients' norms: set method.clip to a number for a model to audit"
         return Findings(group, (), (*left_out, why))
-    stated = run.stated(group)[VIEW]
-    delta = run.federation.delta
-    row = replace(figures(once(releases), delta)[VIEW], claimed=stated.claimed)
+    row = run.row(client, VIEW, releases)
     loss = next(g.loss for g in releases[0].guarantees if g.adversary == MODEL_READER)
     d = run.federation.upload.values
     unit = f"model after round {round}, {d:,} values"
@@ -52,7 +53,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     promised = promise(row, "central Gaussian", unit, attack, points)
     case = Case.of(promised, _models(run, client, round, float(method.clip)), min(MOST, max(1000, VALUES // d)))
     found = Findings(group, answers([(case, VIEW)], asked), tuple(left_out))
-    return checked(found, run_draws.trusted_server(run, releases), asked)
+    return checked(found, _subjects(run, releases), asked)
 
 
 def _models(run: FinishedRun, client: int, round: int, clip: float) -> Sampler:
@@ -84,3 +85,37 @@ def _models(run: FinishedRun, client: int, round: int, clip: float) -> Sampler:
             yield from (bool(report) for report in method.report(plan, idle, draw, bench).bodies)
 
     return sample
+
+
+def _subjects(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
+    """The noise of a trusted server's rounds, and the coins of its clients."""
+    method = run.federation.method
+    assert isinstance(method, CentralDp)
+    own, d = method._noise, run.federation.upload.values
+    losses = [g.loss for release in releases for g in release.guarantees if isinstance(g.loss, PoissonGaussian)]
+    if own.clip is None:
+        return []
+    grid, clip, rows = own.grid(d), own.clip, rows_for(d)
+    plan = method.plan(method.init(), run.recipe.name)
+
+    def noise(seed: int) -> Sample:
+        """Rounds in which nobody takes part: the mean is the noise, and a whole number of steps again."""
+        first = seed % 1000 * 10**6
+        means = [method.tally(replace(plan, round=1 + first + row)).mean() for row in range(rows)]
+        steps = np.rint(np.stack(means) * (own.expected * grid.clip / clip)).astype(np.int64)
+        return Sample(steps, training.noise_law(grid.noise, d))
+
+    def coins(seed: int) -> Sample:
+        n, bench = run.clients, Bench()
+        idle = Cohort(tuple(range(n)), (None,) * n, ({},) * n, (0,) * n)
+        rounds = (
+            method.report(plan, idle, partial(round_randomness, seed, round), bench) for round in range(1, COINS + 1)
+        )
+        there = np.array([[bool(body) for body in found.bodies] for found in rounds], np.uint8)
+        return Sample(there, training.sample_law(own.rate, n))
+
+    exact = tuple(partial(training.holds, grid, own.rate, 1, loss) for loss in losses)
+    found = [Subject("central DP, noise", (rows, d), noise, exact)]
+    if own.rate < 1:
+        found.append(Subject("central DP, coins", (COINS, run.clients), coins))
+    return found

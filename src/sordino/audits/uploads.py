@@ -9,16 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, figures, once, promise
-from sordino.audits.mechanisms import exact_law
+from sordino.audits.finished_run import (
+    FinishedRun,
+    View,
+    channel_subjects,
+    figures,
+    once,
+    promise,
+    round_randomness,
+    rows_for,
+)
+from sordino.audits.inspection import Enumerated, Subject
+from sordino.audits.mechanisms import exact_law, keeps
+from sordino.audits.statistics import Sample
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, Output
@@ -179,7 +190,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
     found = Findings(group, answers(questions, asked), left_out)
-    return checked(found, [*run_draws.upload(run, client, round, releases[:1]), *run_draws.channel(run)], asked)
+    return checked(found, [*_subjects(run, client, round, releases[:1]), *channel_subjects(run)], asked)
 
 
 class _Questions:
@@ -192,7 +203,6 @@ class _Questions:
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
         self._sender = AuditedClient(self._upload, client, 0)
         self._release, *others = releases  # what the mechanism made comes first
-        self._stated = run.stated(run.group_of(client))
         self._ends = self._sender.mechanism.worst_pair(self._upload.values)
         self._questions: list[tuple[Case, View | None]] = []
         self._left_out = [_left_out(release) for release in others]
@@ -259,10 +269,8 @@ class _Questions:
         return replace(self._sender, stream=len(self._questions))
 
     def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
-        """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
-        claim = self._stated[view].claimed if view in self._stated else None
-        delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
-        row = replace(figures(once([self._release]), delta)[view], claimed=claim)
+        """Add a case. `values` are drawn for each trial; `beside` the worst case it is no evidence."""
+        row = self._run.row(self._client, view, [self._release])
         where = f"client {self._client}, round {self._round}: {attack}"
         curve = _curve(self._release.guarantees, view, row.proven)
         promised = promise(row, self._sender.mechanism.name, unit, where, curve)
@@ -274,7 +282,7 @@ ENDS = "the two ends of its range"
 
 
 def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
-    """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
+    """More points of the proven curve of Gaussian noise; a pure guarantee has one point only."""
     losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, GaussianLoss)]
     return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
 
@@ -287,3 +295,50 @@ def curve(composed: Composed, epsilon: float) -> Points:
 def _left_out(release: Release) -> str:
     why = next((g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)), None)
     return f"{release.what}: {why or 'a release of its own, beside the upload'}"
+
+
+# --- what the run draws -----------------------------------------------------------------------------------------------
+
+
+def _subjects(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
+    """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
+    method = run.federation.method
+    own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
+    group = int(own.class_of[client])
+    mechanism, d = own.mechanisms[group], own.values
+    if mechanism.law(mechanism.domain.probe(d)) is None:
+        return []
+    alike = np.flatnonzero(own.class_of == group)
+    shape = rows_for(d), d
+    enumerated = _keeps(mechanism, d, [g for release in releases for g in release.guarantees], run.federation.delta)
+    name = f"{mechanism.name}: uploads of clients as strong as client {client}"
+    return [Subject(name, shape, partial(_uploads, own, alike, mechanism, shape), enumerated)]
+
+
+def _keeps(mechanism: Mechanism, values: int, stated: Sequence[Guarantee], delta: float) -> tuple[Enumerated, ...]:
+    """The law against what the run stated of one value, or of a whole vector where values are no unit of their own."""
+    pair = mechanism.domain.neighbours(values)
+    for adjacency in (Adjacency.COORDINATE, Adjacency.CLIENT):
+        for guarantee in stated:
+            if (guarantee.adversary, guarantee.adjacency) == (SERVER, adjacency) and not isinstance(
+                guarantee.loss, Infinite
+            ):
+                return (partial(keeps, mechanism, guarantee, pair, delta),)
+    return ()
+
+
+def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Sample:
+    """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
+    n, d = shape
+    x = mechanism.domain.probe(d)
+    found, lengths = [], set[int]()
+    left, round, skipped = n, 0, 4 if own.samples else 0
+    while left:
+        round += 1
+        who = clients[:left].tolist()
+        left -= len(who)
+        draw = partial(round_randomness, seed, round)
+        bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
+        lengths |= {len(body) for body in bodies}
+        found.append(mechanism.decode([body[skipped:] for body in bodies], d).numbers())
+    return Sample(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))

@@ -67,7 +67,7 @@ class Relay(Channel):
 
     @classmethod
     def simulated(cls, k: int, class_of: Sequence[int], seed: int) -> Relay:
-        """A relay whose choices follow from the seed."""
+        """A relay that draws lots from the seed."""
         return cls(k, class_of, partial(seeded_lots, seed))
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:

@@ -72,7 +72,7 @@ class SumLost(SordinoError):
 
 @dataclass(frozen=True)
 class Session:
-    """One sum: what is added, among how many invited clients, of whom how many must stay to the end."""
+    """One sum: what is added, how many clients are invited, and how many must stay to the end."""
 
     federation: str
     round: int
@@ -358,7 +358,7 @@ class SumClient:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """U3, as this client confirmed it: whose sum it helps to reveal."""
+        """U3 as this client confirmed it: the clients in the sum that it helps to reveal."""
         return self._masked
 
     def kept(self) -> dict[str, object]:
@@ -443,8 +443,8 @@ class SumClient:
         self._check_crowd(clients, "sent keys")
         if len(entries) > self.session.clients:
             raise SumRefused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
-        if self._invited is not None and (strangers := set(self._roster) - self._invited):
-            raise SumRefused(f"client {min(strangers)} sent keys, and is none of those whom this round asks")
+        if self._invited is not None:
+            _refuse_strangers(clients, self._invited, "sent keys, and is none of those whom this round asks")
         if self._roster[self.client] != self._entry:
             raise SumRefused("the roster holds other keys for this client than it sent: do not trust the server")
         if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
@@ -470,8 +470,7 @@ class SumClient:
 
     def _to_masked(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
         self._check_crowd(members, "shared their secrets")
-        if strangers := set(members) - set(self._roster):
-            raise SumRefused(f"client {min(strangers)} shares a secret, but never sent keys")
+        _refuse_strangers(members, self._roster, "shares a secret, but never sent keys")
         peers = [client for client in members if client != self.client]
         for client, sealed in zip(peers, _pieces(sealed_pairs, len(peers), _SEALED), strict=True):
             text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
@@ -502,8 +501,7 @@ class SumClient:
 
     def _to_confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
         self._check_crowd(members, "sent masked vectors")
-        if strangers := set(members) - set(self._shares):
-            raise SumRefused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
+        _refuse_strangers(members, self._shares, "is said to have sent a vector, but shared no secrets")
         if self._pledge and members != self._pledge:
             raise SumRefused(
                 "a sum of these vectors over other clients was revealed before: the difference of the two would show "
@@ -517,11 +515,15 @@ class SumClient:
     def _to_unmask(self, members: Sequence[int], tags: bytes) -> list[bytes]:
         """Shares of the seeds of those in the sum and of the keys of all others: of nobody both."""
         self._check_crowd(members, "confirmed the list")
-        if strangers := set(members) - set(self._masked):
-            raise SumRefused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
+        _refuse_strangers(members, self._masked, "is said to have confirmed the list, but sent no vector")
         self._check_tags("confirm", members, tags)
         survivors = frozenset(self._masked)
         return [seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items())]
+
+
+def _refuse_strangers(members: Iterable[int], known: Iterable[int], what: str) -> None:
+    if strangers := set(members) - set(known):
+        raise SumRefused(f"client {min(strangers)} {what}")
 
 
 def _points(clients: Iterable[int]) -> dict[int, int]:
@@ -566,7 +568,7 @@ class SumServer:
 
     @property
     def summed(self) -> tuple[int, ...]:
-        """U3: whose vectors are in the sum."""
+        """U3: the clients in the sum."""
         return self._masked
 
     def requests(self, step: str) -> dict[int, bytes]:
@@ -591,7 +593,7 @@ class SumServer:
         return requests
 
     def receive(self, step: str, client: int, message: bytes) -> None:
-        """Take one client's answer; a client whose answer is refused counts as gone."""
+        """Take one client's answer. A client counts as gone when its answer is refused."""
         if self._step < 0 or step != STEPS[self._step]:
             raise SumRefused(f"an answer to the step {step!r} came out of turn")
         if client not in self._asked:

@@ -18,7 +18,6 @@ mixed by the clock. `Delays` says how long that takes. It hides nothing from who
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.spec import MixedSpec, first_tally
@@ -35,8 +34,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.one_bit import OneBit
 from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
-from sordino.parts.tables import Found, Natural, TomlTable, reads, refusal, tag
-from sordino.parts.toml import shown
+from sordino.parts.tables import Found, Natural, Says, TomlTable, reads, tag
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 from sordino.wire.messages import Plan
@@ -112,16 +110,8 @@ class ShuffledChannel(MixedSpec):
                 yield from strength_problems(f".delay.{name}", getattr(self.delay, name), recipe.number_of_clients)
 
 
-def _address(text: str) -> str:
-    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
-        raise refusal(f"got {shown(text)}; allowed: an address such as https://shuffler.example:8470")
-    return text
-
-
-def _public_key(text: str) -> str:
-    if text and not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise refusal(f"got {shown(text)}; allowed: 64 hexadecimal digits, as `sordino shuffler keys` prints them")
-    return text
+ADDRESS = r"^(https?://[^\s/]+(/\S*)?)?$"
+PUBLIC_KEY = "^([0-9a-f]{64})?$"
 
 
 class ShufflerChannel(MixedSpec):
@@ -133,13 +123,16 @@ class ShufflerChannel(MixedSpec):
         description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "
         "statement counts on"
     )
-    url: Annotated[str, AfterValidator(_address)] = Field(
+    url: Annotated[str, Says("an address such as https://shuffler.example:8470")] = Field(
+        pattern=ADDRESS,
         default="",
         description="the shuffler's address, which clients must have allowed; a simulation mixes by itself and needs "
         "none",
     )
-    key: Annotated[str, AfterValidator(_public_key)] = Field(
-        default="", description="the server's public key, 64 hexadecimal digits; a simulation needs none"
+    key: Annotated[str, Says("64 hexadecimal digits, as `sordino shuffler keys` prints them")] = Field(
+        pattern=PUBLIC_KEY,
+        default="",
+        description="the server's public key, 64 hexadecimal digits; a simulation needs none",
     )
     group: Annotated[int, Ge(1), Le(2**16)] = Field(
         default=1, description="values in one envelope: g of them are one linked message of g times a bit's epsilon"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
 
-VIOLATED = "PROVEN BOUND VIOLATED"
+    _Job = tuple[list[Case], list[Subject]]  #: attacks on a mechanism, or none on a program, and what is checked of it
 
 
 def audit(
@@ -108,12 +108,12 @@ def _audit_programs(
 ) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
     from sordino.audits.catalogue import PROGRAMS, cases
+    from sordino.audits.lower_bound import VIOLATED
     from sordino.audits.mechanisms import subjects
 
-    found = [_AuditJob(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
-    once = [_AuditJob([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
-    _carry_out([*found, *once], trials, seed)
-    rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
+    jobs: list[_Job] = [(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
+    jobs += [([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
+    rows, inspected = _carry_out(jobs, trials, seed)
     if as_json:
         print_json({"rows": [row.to_json() for row in rows], "checks": [one.to_json() for one in inspected]})
     else:
@@ -145,37 +145,24 @@ def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
     return (own,)
 
 
-@dataclass
-class _AuditJob:
-    """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
-
-    cases: list[Case]
-    subjects: list[Subject]
-    rows: list[AuditRow] = field(default_factory=list)
-    inspected: list[Inspected] = field(default_factory=list)
-
-
-def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
+def _carry_out(jobs: Sequence[_Job], trials: int, seed: int) -> tuple[list[AuditRow], list[Inspected]]:
+    """Attack and check; a row of an attack counts the checks of the same mechanism that failed."""
     from sordino.audits.inspection import failures, inspect_one, level
     from sordino.audits.lower_bound import run
-    from sordino.mechanisms.cases import Case
 
-    each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_AuditJob, Case | Subject]] = []
-    for one in audited:
-        work += [*((one, case) for case in one.cases), *((one, subject) for subject in one.subjects)]
-    for one, task in with_progress(work, "Auditing"):
-        if isinstance(task, Case):
-            one.rows.append(run(task, trials=trials, seed=seed))
-        else:
-            one.inspected.append(inspect_one(task, seed, each))
-    for one in audited:
-        if one.inspected:
-            one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
+    each = level(sum(len(subjects) for _, subjects in jobs))
+    rows: list[AuditRow] = []
+    inspected: list[Inspected] = []
+    for cases, subjects in with_progress(jobs, "Auditing"):
+        tried = [run(case, trials=trials, seed=seed) for case in cases]
+        own = [inspect_one(subject, seed, each) for subject in subjects]
+        rows += [row.checked(failures(own)) for row in tried] if own else tried
+        inspected += own
+    return rows, inspected
 
 
 def _audit_summary(rows: list[AuditRow]) -> str:
-    from sordino.audits.lower_bound import REFUTED
+    from sordino.audits.lower_bound import REFUTED, VIOLATED
 
     violated = sum(row.verdict == VIOLATED for row in rows)
     refuted = sum(row.verdict == REFUTED for row in rows)

@@ -10,6 +10,7 @@ import typer
 
 from sordino.cli import options
 from sordino.cli.printing import json_figure, print_json
+from sordino.client.refusal import Refused
 from sordino.errors import InvalidInput
 from sordino.report.words import decimal
 
@@ -207,7 +208,6 @@ def join(
 
 def _offered(client: Client, message: bytes, accept_older_ledger: bool) -> Offer:
     """The offer, after what an older ledger lacks was counted, where the owner accepts that."""
-    from sordino.client.refusal import Refused
     from sordino.privacy.ledger import terms
 
     try:

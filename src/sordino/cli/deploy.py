@@ -10,6 +10,7 @@ import typer
 
 from sordino.cli.options import AsJson, Overrides, check_folder
 from sordino.cli.printing import print_json
+from sordino.errors import InvalidInput
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,7 +82,6 @@ def commands(
     """Print what is to be done, machine by machine."""
     from sordino.deploy import commands
     from sordino.deploy.deployment import Deployment
-    from sordino.errors import InvalidInput
 
     found = Deployment.read(folder)
     if machine is not None and machine not in found.machines:

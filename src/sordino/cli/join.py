@@ -14,6 +14,8 @@ from sordino.cli import options
 from sordino.cli.client import data_table
 from sordino.cli.printing import json_figure, print_json, stoppable
 from sordino.errors import InvalidInput
+from sordino.privacy.terms import adjacency_named
+from sordino.wire.tls_address import trusting
 
 if TYPE_CHECKING:
     from sordino.client.client import Client
@@ -63,7 +65,6 @@ def join(
 
     from sordino.client.client import Client
     from sordino.web.native_participant import Link, Participant, locate
-    from sordino.wire.tls_address import trusting
 
     torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
     trust = trusting(trusted)
@@ -140,7 +141,6 @@ class _Wishes:
     def check_same(self, path: Path) -> None:
         """Refuse options that say something else than client.toml; what is left out agrees with everything."""
         from sordino.client.settings import Settings
-        from sordino.privacy.terms import adjacency_named
 
         settings = Settings.read(path)
         data, budget, allowed = settings.data, settings.budget, set(settings.consents.unproven)

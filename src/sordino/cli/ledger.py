@@ -12,11 +12,12 @@ import typer
 from sordino.cli.options import ADJACENCY, AsJson, Unproven
 from sordino.cli.printing import json_figure, left, print_json, print_table
 from sordino.errors import InvalidInput, SordinoError
+from sordino.privacy.guarantee import Budget, Claim, Derived, Guarantee, Release
+from sordino.privacy.terms import adjacency_named, adversary_named
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from sordino.privacy.accountant import Account
-    from sordino.privacy.guarantee import Budget, Claim, Guarantee, Release
     from sordino.privacy.ledger import Entry, Ledger, Standing
 
 app = typer.Typer(
@@ -78,10 +79,9 @@ def verify(
         with Ledger.open(path) as ledger:
             last = ledger.verify(expected_head=receipt)
     except SordinoError as error:
-        if as_json:
-            print_json({"path": str(path), "sound": False, "reason": str(error)})
-        else:
-            typer.echo(str(error), err=True)
+        if not as_json:
+            raise
+        print_json({"path": str(path), "sound": False, "reason": str(error)})
         raise typer.Exit(1) from None
     if as_json:
         print_json({"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash})
@@ -176,8 +176,6 @@ def _changed(
     adversary: str | None,
 ) -> Budget:
     """The budget that the options describe, with what they leave out taken from the one before."""
-    from sordino.privacy.guarantee import Budget
-    from sordino.privacy.terms import adjacency_named, adversary_named
 
     base = before or Budget(limit=1.0)
     return Budget(
@@ -258,7 +256,6 @@ def _delta(standing: Standing) -> float:
 
 def _proven_in_words(release: Release, delta: float) -> str:
     """The epsilon of one release by itself, a line for each of its guarantees."""
-    from sordino.privacy.guarantee import Derived
 
     if isinstance(release.composition, Derived):
         return f"nothing new: derived from {', '.join(release.composition.releases)}"
@@ -270,7 +267,6 @@ def _proven_in_words(release: Release, delta: float) -> str:
 
 
 def _proven_as_json(release: Release, delta: float) -> list[dict[str, object]]:
-    from sordino.privacy.guarantee import Derived
 
     if isinstance(release.composition, Derived):
         return [{"epsilon": 0.0, "derived_from": list(release.composition.releases)}]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from sordino.errors import InvalidInput
+from sordino.parts.hardware import check_device, check_workers
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Agree without being asked.")]
@@ -66,7 +67,6 @@ Unproven = Annotated[
 
 def check_place(workers: int | None, device: str | None) -> None:
     """Refuse what can be refused at once: loading PyTorch takes seconds."""
-    from sordino.parts.hardware import check_device, check_workers
 
     check_workers(workers)
     if device is not None:

@@ -11,10 +11,10 @@ from sordino.cli.ledger import budget_as_json, terms_as_json
 from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import Budget, Release
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.privacy.guarantee import Budget, Release
     from sordino.runs.fitting import Family, Fit, Question
     from sordino.runs.preflight import Preflight
 

@@ -175,10 +175,10 @@ def _model_problems(recipe: Recipe) -> list[str]:
         return []
     except InvalidInput as error:
         return [f"model: {error}"]
-    found = []
+    found, range_ = [], getattr(recipe.method, "range", None)
     for name in ("radius", "centre"):
         try:
-            per_layer(name, getattr(getattr(recipe.method, "range", None), name, 0.0), blueprint.layout.layers)
+            per_layer(name, getattr(range_, name, None) or 0.0, blueprint.layout.layers)
         except InvalidInput as error:
             found.append(str(error))
     return found

@@ -14,12 +14,12 @@ import typer
 
 from sordino.cli.options import Host, Overrides, Port, TlsCert, TlsKey, check_folder
 from sordino.errors import InvalidInput
+from sordino.wire.tls_address import TlsAddress
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Site
     from sordino.web.hosted_federation import GatewayShare, HostedFederation
-    from sordino.wire.tls_address import TlsAddress
 
 
 def serve(
@@ -90,7 +90,6 @@ def serve(
     from sordino.web.hosted_federation import HostedFederation, HostingRules
     from sordino.web.limits import Limits
     from sordino.web.server import serve as serve_site
-    from sordino.wire.tls_address import TlsAddress
 
     if invite and absence is not None:
         raise InvalidInput(

@@ -11,6 +11,7 @@ import typer
 
 from sordino.cli.options import AsJson, Host, Port, TlsCert, TlsKey
 from sordino.cli.printing import print_json
+from sordino.wire.tls_address import TlsAddress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,7 +81,6 @@ def serve(
     """
     from sordino.shuffler import keys
     from sordino.shuffler.service import serve
-    from sordino.wire.tls_address import TlsAddress
 
     address = TlsAddress(host, port, tls_cert, tls_key)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder

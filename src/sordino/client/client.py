@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -30,7 +29,6 @@ from sordino.client.membership import Membership, ids
 from sordino.client.offer import Offer
 from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
-from sordino.client.pausable_lock import PausableLock
 from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
@@ -43,6 +41,7 @@ from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.randomness import KEY_BYTES, Keystream
+from sordino.report.caveats import own_code_caveats
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
 from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, write_whole
 from sordino.wire.messages import Plan, answer_to
@@ -57,7 +56,6 @@ _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
 LINE = 2000  #: letters of a line in it
 T = TypeVar("T")
-_NOTICE = 0.02  #: seconds between two looks whether a computation has ended
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
 
@@ -83,9 +81,7 @@ class Client:
         self._memberships: dict[str, Membership] = {}
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
         self._senders: dict[str, ShufflerSender] = {}
-        self.turn = PausableLock()  #: one question is answered at a time; while one computes, others are
-        self._clock = Clock()
-        self._computing: set[str] = set()  # federations, and preparations, in the middle of a computation
+        self.turn = Clock()  #: one question is answered at a time; while one computes, others are
         self._open = ExitStack()
         self._locked = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
@@ -160,6 +156,11 @@ class Client:
     def federations(self) -> dict[str, int]:
         """The federations agreed to, each with the last round that was answered; 0 for none."""
         return {name: max(self._answered_rounds.get(name, {}), default=0) for name in self._agreements.names()}
+
+    def knows(self, federation: str) -> bool:
+        """Whether the owner has agreed to something under this name, and to who signs plans in it."""
+        agreed = self._agreements.find(federation)
+        return agreed is not None and bool(agreed.coordinator)
 
     @cached_property
     def records(self) -> OwnRecords:
@@ -239,7 +240,7 @@ class Client:
                 f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
                 f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
             )
-        self._wait_for(invitation.federation)
+        self.turn.wait_for(invitation.federation)
         if invitation.receipt:  # first: what more than one server shows of a lost ledger is counted once
             self._older_ledger.compare(invitation.federation, _unhexed(invitation.receipt))
         return invitation
@@ -248,6 +249,8 @@ class Client:
         invitation = self._invitation(message)
         self._older_ledger.require_none()
         known = self._agreements.find(invitation.federation)
+        if known is not None and not known.coordinator:  # from before plans were signed: to be agreed to anew
+            known = None if replace(known, coordinator=invitation.coordinator) == invitation.terms else known
         if known is not None and known != invitation.terms:
             raise Refused(
                 Reason.OTHER_TERMS,
@@ -292,7 +295,8 @@ class Client:
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
-        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets)
+        caveats = own_code_caveats(membership.recipe)
+        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats)
 
     # --- answering
 
@@ -307,7 +311,7 @@ class Client:
             try:
                 self._require_lock()
                 envelope = self._require_signed(step, message)  # before anything in it is looked at
-                self._wait_for(envelope.federation)
+                self.turn.wait_for(envelope.federation)
                 self._older_ledger.require_none()
                 goes_on = step in SUMMING[1:]
                 plan = _require_about(
@@ -334,6 +338,12 @@ class Client:
         with refusing(Reason.NOT_SIGNED):
             envelope = Envelope.decode(message)
         agreed = self._agreed(envelope.federation)
+        if not agreed.coordinator:
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"you agreed to {agreed.federation} before plans were signed, so that nobody can tell who sent this: "
+                "ask the coordinator for a new invitation, and join again: sordino client join",
+            )
         key = self._agreements.author(agreed.federation, agreed).key
         if not envelope.is_signed(step, key) or not envelope.is_for(agreed.client):
             raise Refused(
@@ -384,7 +394,7 @@ class Client:
 
     def _member(self, federation: str) -> Membership:
         """This client's part in a federation that its owner agreed to."""
-        self._wait_for(federation)  # it may be in the making
+        self.turn.wait_for(federation)  # it may be in the making
         if federation not in self._memberships:
             self._memberships[federation] = self._membership(self._agreed(federation))
         return self._memberships[federation]
@@ -415,7 +425,7 @@ class Client:
         told = membership.check(step, plan)
         self._require_order(membership, plan, key)
         if plan.round == 0:
-            self._wait_for(membership.preparation_name)  # what two federations share is made once
+            self.turn.wait_for(membership.preparation_name)  # what two federations share is made once
         releases = self._as_recorded(membership, plan.round, told)
         self._require_affordable([(membership.destination, releases)])
         if plan.round == 0:
@@ -464,19 +474,8 @@ class Client:
 
         The federation itself waits, and whoever waits for what is shared.
         """
-        names, seconds = {federation, *shared}, self.settings.limits.seconds if seconds is None else seconds
-        self._computing |= names
-        try:
-            with self.turn, self.turn.pause():
-                return self._clock.run(f"{what} of {federation}", seconds, compute)
-        finally:
-            self._computing -= names
-
-    def _wait_for(self, name: str) -> None:
-        """Wait until nobody computes under this name."""
-        while name in self._computing:
-            with self.turn, self.turn.pause():
-                time.sleep(_NOTICE)
+        seconds = self.settings.limits.seconds if seconds is None else seconds
+        return self.turn.compute(f"{what} of {federation}", {federation, *shared}, seconds, compute)
 
     def _key(self, plan: Plan) -> ReportKey:
         digest = hashlib.sha256(plan.encode()).digest()

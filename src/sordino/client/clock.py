@@ -16,11 +16,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
+from sordino.client.pausable_lock import PausableLock
 from sordino.errors import SordinoError
 
 T = TypeVar("T")
 
-_NOTICE = 0.02  #: seconds between two attempts to end a computation
+_NOTICE = 0.02  #: seconds between two looks whether a computation has ended
 _PATIENCE = 2.0  #: seconds after which one that does not end is left behind
 
 
@@ -32,11 +33,28 @@ class _Ended(BaseException):
     """Raised inside a computation to end it; no `except Exception` stops it."""
 
 
-class Clock:
-    """Runs computations, each under the name of whoever asked for it, and ends those that overrun."""
+class Clock(PausableLock):
+    """One request at a time. A computation lets others go ahead, and is ended when its time is up."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._left_behind: dict[str, threading.Thread] = {}
+        self._busy: set[str] = set()  # names under which something is computed
+
+    def compute(self, what: str, names: set[str], seconds: float, compute: Callable[[], T]) -> T:
+        """Run `compute` while others may take the lock; those who `wait_for` one of the names wait."""
+        self._busy |= names
+        try:
+            with self, self.pause():
+                return self.run(what, seconds, compute)
+        finally:
+            self._busy -= names
+
+    def wait_for(self, name: str) -> None:
+        """Wait until nobody computes under this name."""
+        while name in self._busy:
+            with self, self.pause():
+                time.sleep(_NOTICE)
 
     def run(self, name: str, seconds: float, compute: Callable[[], T]) -> T:
         """Run `compute` and return its result, or raise its error; `Overran` after `seconds`."""

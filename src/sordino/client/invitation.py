@@ -64,7 +64,7 @@ class CommonTerms:
     classes: tuple[str, ...]  #: names of all classes, in order
     mean: tuple[float, ...]  #: public constants by which records are normalised
     std: tuple[float, ...]
-    coordinator: str  #: the first public key that signs plans, hexadecimal
+    coordinator: str  #: the first public key that signs plans, hexadecimal; empty in the earliest agreements
 
     @staticmethod
     def of(recipe: Recipe, federation: str, dataset: Dataset, author: Author) -> CommonTerms:
@@ -180,8 +180,9 @@ class Invitation(CommonTerms):
 
     @classmethod
     def agreed(cls, text: bytes) -> Invitation:
-        """The terms that `stored` wrote; those of early versions have no places and no signature."""
-        return _read(canonical({"places": [], "signature": "", **json.loads(text)}))
+        """The terms that `stored` wrote; those of early versions name no coordinator, places or signature."""
+        later = {"coordinator": "", "rotations": [], "places": [], "signature": ""}
+        return _read(canonical({**later, **json.loads(text)}))
 
 
 def _read(text: Buffer) -> Invitation:

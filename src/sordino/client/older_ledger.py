@@ -65,7 +65,7 @@ class OlderLedger:
         missing = self.missing_heads()
         if missing and not any(self._lacks(head) for head in missing):
             self.marker.unlink(missing_ok=True)
-            if all(self._ledger.contains_head(head) for head in missing):  # else a crash came after the acceptance
+            if all(self._ledger.position(head) for head in missing):  # else a crash came after the acceptance
                 log("the ledger has the entries that were missing: it is the newest copy again")
         for counted, *_ in self.lost_acceptances():
             self._stop(counted)
@@ -105,11 +105,11 @@ class OlderLedger:
 
     def _lacks(self, head: str) -> bool:
         """Whether the ledger has neither this head nor the count of everything that may have been lost with it."""
-        return not self._ledger.contains_head(head) and head not in self._accepted()
+        return not self._ledger.position(head) and head not in self._accepted()
 
     def _accepted(self) -> set[str]:
         """The heads that this ledger has counted as lost."""
-        lines = (line for line in self._acceptances() if self._ledger.contains_head(line[0]))
+        lines = (line for line in self._acceptances() if self._ledger.position(line[0]))
         return {head for _, *heads in lines for head in heads}
 
     def _acceptances(self) -> list[list[str]]:

@@ -210,33 +210,30 @@ class Settings(TomlTable):
         """The file, with a line on what each part is for."""
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
-            part: TomlTable = getattr(self, name)
-            if not isinstance(part, TomlTable):
-                continue
-            lines = [f"[{name}]"]
-            for key, inner in type(part).model_fields.items():
-                value = getattr(part, key)
-                if value is None or (name == "data" and value == inner.default):
-                    continue
-                lines.append(f"{key} = {inline(value)}" + (f"  # {inner.description}" if name != "data" else ""))
-            blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
-        blocks += [shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+            if isinstance(part := getattr(self, name), TomlTable):
+                blocks.append(f"# {field.description}\n" + _block(f"[{name}]", part, brief=name == "data"))
+        blocks += [_shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+        keys = {f"[peers.{toml_key(federation)}]": own for federation, own in self.peers.items()}
         if self.coordinators:
-            lines = [f'{toml_key(federation)} = "{key}"' for federation, key in self.coordinators.items()]
-            blocks.append("\n".join(["[coordinators]  # keys that sign plans, by federation", *lines]) + "\n")
-        for federation, keys in self.peers.items():
-            lines = [f'{number} = "{key}"' for number, key in keys.items()]
-            blocks.append("\n".join([f"[peers.{toml_key(federation)}]", *lines]) + "\n")
+            keys = {"[coordinators]  # keys that sign plans, by federation": self.coordinators, **keys}
+        for head, own in keys.items():
+            blocks.append("\n".join([head, *(f'{toml_key(name)} = "{key}"' for name, key in own.items())]) + "\n")
         return "\n".join(blocks)
 
 
-def shuffler_block(federation: str, own: OwnShuffler) -> str:
-    """The lines that allow a shuffler; added to the end of a file they change nothing before them."""
-    lines = [f"[shuffler.{toml_key(federation)}]  # where sealed reports of this federation may go"]
-    for key, inner in type(own).model_fields.items():
-        if (value := getattr(own, key)) is not None:
-            lines.append(f"{key} = {inline(value)}  # {inner.description}")
+def _block(head: str, table: TomlTable, *, brief: bool = False) -> str:
+    """The lines of a table; `brief` leaves out defaults and what keys are for."""
+    lines = [head]
+    for key, field in type(table).model_fields.items():
+        value = getattr(table, key)
+        if value is not None and not (brief and value == field.default):
+            lines.append(f"{key} = {inline(value)}" + ("" if brief else f"  # {field.description}"))
     return "\n".join(lines) + "\n"
+
+
+def _shuffler_block(federation: str, own: OwnShuffler) -> str:
+    """The lines that allow a shuffler; added to the end of a file they change nothing before them."""
+    return _block(f"[shuffler.{toml_key(federation)}]  # where sealed reports of this federation may go", own)
 
 
 def allow_shuffler(
@@ -258,7 +255,7 @@ def allow_shuffler(
     own = OwnShuffler(url=url, token=name, trusted=trusted, latency=latency)
     write_whole(folder / name, token.encode() + b"\n", 0o600)
     before = path.read_text(encoding="utf-8").rstrip("\n")
-    write_whole(path, f"{before}\n\n{shuffler_block(federation, own)}".encode())
+    write_whole(path, f"{before}\n\n{_shuffler_block(federation, own)}".encode())
     return folder / name
 
 

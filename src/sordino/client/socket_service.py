@@ -180,7 +180,7 @@ class Service(Listener):
         """Agree again, or to what the owner named in client.toml; everything else waits for the owner's own word."""
         invitation = self._client.invitation(message)
         federation = invitation.federation
-        if federation not in self._client.federations() and not self._client.settings.names(federation):
+        if not self._client.knows(federation) and not self._client.settings.names(federation):
             self._leave_for_owner(invitation)  # unread: what its recipe asks to be built is for the owner to see first
             raise Refused(Reason.NOT_AGREED, federation)
         self._client.join(message)

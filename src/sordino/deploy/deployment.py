@@ -106,16 +106,4 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-__all__ = [
-    "AUTHORITY",
-    "CLIENT",
-    "CONNECTION",
-    "FILE",
-    "KEY",
-    "SEALED_TO",
-    "SERVER",
-    "SOCKET",
-    "TOKEN",
-    "Deployment",
-    "sha256",
-]
+__all__ = ["Deployment", "sha256"]

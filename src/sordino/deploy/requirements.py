@@ -84,7 +84,7 @@ def _costed(budget: Budget, schedule: Sequence[Release]) -> Requirements:
     for _ in range(TRIES):  # what is spent depends a little on the limit, where delta > 0
         account = Account.opening(budget)
         for release in counted:
-            account = account.after(replace(release, id="any"))
+            account = account.after(release)
         if account.permits:
             fits = budget
         limit = _rounded_up(account.spent)

@@ -101,7 +101,7 @@ class LocalDiagnostics:
 
     @classmethod
     def empty(cls, clients: int) -> LocalDiagnostics:
-        """Before training."""
+        """Zeros, before training."""
         return cls(np.zeros(clients), np.zeros(clients, np.bool_), np.zeros(clients))
 
 
@@ -270,7 +270,8 @@ class _Chunk:
             self._begin_epochs(active[place == 0], taken // epoch_steps, training.shuffle)
             size = np.minimum(full[active], sizes[active] - place * full[active])
             # Where the number of a step says nothing, last and smaller batches wait until others have come to theirs.
-            now = np.arange(len(active)) if in_step else _first(size == full[active])
+            whole = size == full[active]
+            now = np.arange(len(active)) if in_step or not whole.any() else np.flatnonzero(whole)
             for group in draws.alike(size[now], full[active[now]]):
                 chosen = now[group]
                 members, batch = active[chosen], int(size[chosen[0]])
@@ -386,11 +387,6 @@ def _check(
         for size in {sizes[0], sizes[-1]}:
             donor = next(c for c in clients if len(c) >= size)
             stacked.try_out(donor.x[:size])
-
-
-def _first(preferred: NDArray[np.bool_]) -> Rows:
-    """The positions that are preferred, or all if none is."""
-    return np.flatnonzero(preferred if preferred.any() else ~preferred)
 
 
 def _joined(parts: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -62,7 +62,7 @@ class Checksum:
     value: str
 
     def of(self, path: Path) -> str:
-        """The same sum of the file at hand."""
+        """The checksum of a file, of the same kind."""
         digest = hashlib.md5(usedforsecurity=False) if self.kind == "md5" else hashlib.sha256()
         unpacked = self.kind == "sha256 of the unpacked content"
         with gzip.open(path) if unpacked else path.open("rb") as file:
@@ -259,11 +259,8 @@ def search_folders() -> tuple[Path, ...]:
 def locate(name: str | Listing, folders: Paths | None = None) -> tuple[Path | None, ...]:
     """Where each file of a set lies; None where it is in none of the folders."""
     where = search_folders() if folders is None else folders
-    return tuple(_first_of(folder / file.path for folder in where) for file in known(name).files)
-
-
-def _first_of(paths: Iterable[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
+    places = ([folder / file.path for folder in where] for file in known(name).files)
+    return tuple(next((path for path in paths if path.is_file()), None) for paths in places)
 
 
 @dataclass(frozen=True)
@@ -278,14 +275,11 @@ class FileState:
 
 def check(name: str | Listing, folders: Paths | None = None) -> tuple[FileState, ...]:
     """Compare the checksum of every file of a set that is here."""
-    return tuple(_state(file, path) for file, path in zip(known(name).files, locate(name, folders), strict=True))
-
-
-def _state(file: DataFile, path: Path | None) -> FileState:
-    if path is None:
-        return FileState(file, None, "not here")
-    fault = _fault(path, file.checksums)
-    return FileState(file, path, "damaged" if fault else "intact", fault)
+    found = []
+    for file, path in zip(known(name).files, locate(name, folders), strict=True):
+        fault = _fault(path, file.checksums) if path else ""
+        found.append(FileState(file, path, "damaged" if fault else "intact" if path else "not here", fault))
+    return tuple(found)
 
 
 def _fault(path: Path, checksums: Iterable[Checksum]) -> str:
@@ -315,20 +309,16 @@ def fetch(name: str | Listing, *, folders: Paths | None = None, mirror: str | No
     if not listing.files:
         return ()
     where = tuple(search_folders() if folders is None else folders)
-    _refuse_damaged(listing, where)
-    missing = [file for file, path in zip(listing.files, locate(listing, where), strict=True) if path is None]
-    if missing:
-        _fetch_missing(listing, missing, where[-1], mirror)
-    return tuple(path for path in locate(listing, where) if path is not None)
-
-
-def _refuse_damaged(listing: Listing, folders: Paths) -> None:
-    for state in check(listing, folders):
+    states = check(listing, where)
+    for state in states:
         if state.state == "damaged":
             raise DataDamaged(
                 f"{state.path} is damaged: {state.fault}. Delete it and run `sordino data fetch {listing.name}`, or "
                 "put an undamaged copy in its place"
             )
+    if missing := [state.file for state in states if state.path is None]:
+        _fetch_missing(listing, missing, where[-1], mirror)
+    return tuple(path for path in locate(listing, where) if path is not None)
 
 
 class _Unreachable(Exception):

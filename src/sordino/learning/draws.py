@@ -28,15 +28,19 @@ class Stream(IntEnum):
     COARSEN = 5  #: how sums of private training are rounded
 
 
-def draw(
-    randomness: Randomness, rows: Rows, kind: Stream, turn: int, count: int, most: int | None = None, skip: int = 0
-) -> Words:
-    """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ...
+def draw(randomness: Randomness, rows: Rows, kind: Stream, turn: int, count: int, most: int | None = None) -> Words:
+    """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ..."""
+    return draw_from(randomness, rows, kind, beginning(turn, most or count), count)
 
-    The first `skip` words of the turn, a multiple of 4, are left out: a turn may be drawn in parts.
-    """
-    stride = -(-(most or count) // BLOCK_WORDS) * BLOCK_WORDS
-    stream, position = divmod(turn * stride + skip, STREAM_WORDS)
+
+def beginning(turn: int, most: int) -> int:
+    """Where turn 0, 1, ... of a client begins who draws at most `most` words each time."""
+    return turn * -(-most // BLOCK_WORDS) * BLOCK_WORDS
+
+
+def draw_from(randomness: Randomness, rows: Rows, kind: Stream, place: int, count: int) -> Words:
+    """`[len(rows), count]` words from a place on, which is a multiple of 4: a turn may be drawn in parts."""
+    stream, position = divmod(place, STREAM_WORDS)
     here = min(count, STREAM_WORDS - position)
     found = randomness.words(rows, *_address(kind, stream), position, here)
     if here == count:

@@ -42,7 +42,7 @@ class Scores:
 
     @classmethod
     def none(cls, classes: int) -> Scores:
-        """Of no examples at all."""
+        """The scores of no examples."""
         return cls(np.zeros((classes, classes), np.int64), 0.0)
 
     @classmethod
@@ -61,7 +61,7 @@ class Exam:
     owners: NDArray[np.int64] | None = None  #: which client each example belongs to, where somebody asks
 
     def pieces(self) -> list[slice]:
-        """The pieces in which it is scored."""
+        """The slices of examples that are scored one after another."""
         return in_pieces(len(self.examples))
 
     def share(self, client: int) -> NDArray[np.int64]:
@@ -72,7 +72,7 @@ class Exam:
 
 
 def in_pieces(examples: int) -> list[slice]:
-    """So many examples, at most `PIECE` at a time."""
+    """Slices of `PIECE` examples at most that cover so many examples."""
     return [slice(first, min(first + PIECE, examples)) for first in range(0, examples, PIECE)]
 
 

@@ -36,8 +36,9 @@ class Examples:
                 f"y must be int64 with one label for each of {len(self.x):,} examples; got {self.y.dtype} of shape "
                 f"{list(self.y.shape)}"
             )
-        if self.x.dtype == np.float32 and (row := _first_row_not_finite(self.x)) is not None:
-            raise InvalidInput(f"row {row} of x holds NaN or infinity: fill in or leave out such rows")
+        rows = tuple(range(1, self.x.ndim))
+        if self.x.dtype == np.float32 and not (finite := np.isfinite(self.x).all(axis=rows)).all():
+            raise InvalidInput(f"row {finite.argmin()} of x holds NaN or infinity: fill in or leave out such rows")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -119,13 +120,8 @@ class Dataset:
         return self.train.x.shape[1:]
 
 
-def _first_row_not_finite(x: Inputs) -> int | None:
-    wrong = ~np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    return int(wrong.argmax()) if wrong.any() else None
-
-
 def check_classes(classes: Sequence[str]) -> None:
-    """At least two names, all different."""
+    """Refuse class lists with fewer than two names, or with a name twice."""
     if isinstance(classes, str) or len(classes) < 2 or not all(isinstance(c, str) and c.strip() for c in classes):
         raise InvalidInput(f"classes must be at least two names, got {classes!r}")
     if len(set(classes)) != len(classes):
@@ -145,7 +141,7 @@ def check_labels(y: Labels, classes: Sequence[str]) -> None:
 
 @contextmanager
 def naming(where: object) -> Iterator[None]:
-    """Put the place in front of what is wrong there."""
+    """Errors raised inside name this place first."""
     try:
         yield
     except InvalidInput as error:

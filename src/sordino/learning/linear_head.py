@@ -89,7 +89,7 @@ class LinearHead:
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """Number of parameters."""
         return (self.features + self.bias) * self.classes
 
     def rounded(self, x: Tensor, steps: int) -> Rounded:
@@ -174,7 +174,7 @@ class Rounded:
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
-    """2^exponent, exactly: pow need not be."""
+    """2^exponent, exactly; `pow` may round."""
     bits = exponent.clamp(-900, 900).long() + 1023
     return (bits << 52).view(torch.float64)
 

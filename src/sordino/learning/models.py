@@ -437,7 +437,9 @@ def _described(name: str) -> _Description:
 
 def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
     """A user's own module, made with `options` (and `input_shape` and `classes` where it asks for them)."""
-    make = _import(path)
+    make = registry.load(path)
+    if not (isinstance(make, type) and issubclass(make, nn.Module)):
+        raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {make!r}")
     try:
         asked = inspect.signature(make).parameters
         offered = {"input_shape": shape, "classes": classes}
@@ -456,13 +458,6 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if found != (2, classes):
         raise InvalidInput(f"{path} must give [2, {classes}] scores for two records, got {list(found)}")
     parameter_layout(module)
-
-
-def _import(path: str) -> type[nn.Module]:
-    made = registry.load(path)
-    if not (isinstance(made, type) and issubclass(made, nn.Module)):
-        raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {made!r}")
-    return made
 
 
 def _check_dropout(path: str, module: nn.Module) -> None:
@@ -523,7 +518,7 @@ class ParameterLayout:
 
     @property
     def size(self) -> int:
-        """d: the length of the vector."""
+        """d, the length of the vector."""
         return sum(self.sizes)
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -609,20 +604,15 @@ def initial_parameters(module: nn.Module, seed: int) -> dict[str, Tensor]:
 def _initialise(part: nn.Module, own: list[nn.Parameter], stream: Keystream, numbers: Mapping[int, int]) -> None:
     if type(part) in _UNIFORM:
         bound = 1 / math.sqrt(part.weight[0].numel())  # type: ignore[index]
-        for parameter in own:
-            parameter.copy_(_uniform(stream, numbers[id(parameter)], tuple(parameter.shape), bound))
+        for parameter in own:  # float32(k * bound * 2^-23), k = (word >> 8) - 2^23: one product is all that is rounded
+            words = _init_words(stream, numbers[id(parameter)], parameter.numel())
+            steps = (words >> np.uint32(8)).astype(np.float32) - np.float32(2**23)
+            parameter.copy_(torch.from_numpy(steps * np.float32(bound * 2**-23)).reshape(parameter.shape))
     elif type(part) in _NORMALISING:
         for parameter in own:
             parameter.fill_(1.0 if parameter is part.weight else 0.0)
     else:
         _reset(part, stream, numbers[id(own[0])])
-
-
-def _uniform(stream: Keystream, tensor: int, shape: Shape, bound: float) -> Tensor:
-    """float32(k * bound * 2^-23) with k = (word >> 8) - 2^23, so that one product is all that is rounded."""
-    words = _init_words(stream, tensor, math.prod(shape))
-    steps = (words >> np.uint32(8)).astype(np.float32) - np.float32(2**23)
-    return torch.from_numpy(steps * np.float32(bound * 2**-23)).reshape(shape)
 
 
 def _reset(part: nn.Module, stream: Keystream, tensor: int) -> None:

@@ -51,7 +51,7 @@ def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normali
             check_labels(examples.y, classes)
             parts.append(examples)
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
-    return _own(file, train, test, classes, normalisation)
+    return _own(file, (train, test, _NO_ROWS), classes, normalisation)
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
@@ -62,14 +62,11 @@ def _none_of(examples: Examples) -> Examples:
     return examples.take(np.arange(0))
 
 
-def _own(
-    path: Path,
-    train: Examples,
-    test: Examples,
-    classes: Sequence[str],
-    normalisation: Normalisation,
-    held_out: Labels = _NO_ROWS,
-) -> Dataset:
+Parts = tuple[Examples, Examples, Labels]  #: training and test examples, and the rows held out of one place for these
+
+
+def _own(path: Path, parts: Parts, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+    train, test, held_out = parts
     return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out)
 
 
@@ -142,13 +139,10 @@ def from_csv(
     def read(path: Path) -> Examples:
         return read_csv(path, label=label, classes=classes, features=features, delimiter=delimiter)
 
-    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation, held_out)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
 
 
-def _train_and_test(
-    read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int
-) -> tuple[Examples, Examples, Labels]:
+def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
     """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
@@ -313,8 +307,7 @@ def from_images(
     def read(folder: Path) -> Examples:
         return read_images(folder, classes=classes, channels=channels)
 
-    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation, held_out)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
 
 
 def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:

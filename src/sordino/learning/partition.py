@@ -56,7 +56,7 @@ class Partition(Sequence[Indices]):
 
     @property
     def sizes(self) -> list[int]:
-        """How many positions each client has."""
+        """Number of examples of each client."""
         return [int(size) for size in np.diff(self._edges)]
 
 

@@ -93,7 +93,7 @@ class PrivateTraining:
         return 1, sum(sizes) * self.sampling_rate * self.steps
 
     def grid(self, values: int) -> SumGrid:
-        """The grid of sums over so many values."""
+        """The grid of sums over `values` values."""
         return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
 
     def guarantee(self, values: int, adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE) -> Guarantee:
@@ -461,7 +461,8 @@ class _Masks:
         for row, b, n in zip(records.rows, counts.tolist(), records.sizes.tolist(), strict=True):
             for first in range(0, b, step):
                 own = min(step, b - first) * each
-                words = draws.draw(randomness, np.array([row]), Stream.DROPOUT, t, own, n * each, first * each)
+                place = draws.beginning(t, n * each) + first * each
+                words = draws.draw_from(randomness, np.array([row]), Stream.DROPOUT, place, own)
                 yield words.reshape(-1, 1, each)
 
 

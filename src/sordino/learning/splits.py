@@ -28,7 +28,7 @@ class SplitSpec(Spec):
     @property
     @abstractmethod
     def number(self) -> int:
-        """How many clients it makes."""
+        """Number of clients."""
 
     @abstractmethod
     def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
@@ -47,7 +47,7 @@ class SplitSpec(Spec):
 
 
 class _Dealt(SplitSpec):
-    """Examples dealt to a number of clients."""
+    """A split of all examples among a given number of clients."""
 
     if TYPE_CHECKING:  # in the order in which each of them has its keys
         clients: int
@@ -99,7 +99,7 @@ class SizesSplit(SplitSpec):
 
     @reads(".sizes", ".at_least")
     def every_size_is_at_least_that(self, recipe: object) -> Found:
-        """No size is below the least that is allowed."""
+        """Refuse sizes below `at_least`."""
         if (least := min(self.sizes)) < self.at_least:
             allowed = f"at least split.at_least = {self.at_least}, which may be 0"
             yield f".sizes[{self.sizes.index(least)}]", f"got {least}; allowed: {allowed}"

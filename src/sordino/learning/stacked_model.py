@@ -80,7 +80,7 @@ class Batch:
     masks: tuple[Tensor, ...] = ()
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """The same for some of the clients."""
+        """The batch of some of the clients."""
         return Batch(self.x[index], self.y[index], tuple(mask[index] for mask in self.masks))
 
 
@@ -105,7 +105,7 @@ class StackedModel:
 
     @property
     def model(self) -> nn.Module:
-        """The copy, whose own parameters mean nothing."""
+        """The private copy; its own parameters are not used."""
         return self._model
 
     @property
@@ -127,7 +127,9 @@ class StackedModel:
         """Find the buffers that training on batches such as `x` changes, and refuse what cannot work."""
         if (x.shape, x.dtype) in self._tried:
             return
-        self._check_norms()
+        for name, part in self._model.named_modules():
+            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
         try:
@@ -146,11 +148,6 @@ class StackedModel:
             )
         self._changing = self._changed_since(before)
         self._tried.add((x.shape, x.dtype))
-
-    def _check_norms(self) -> None:
-        for name, part in self._model.named_modules():
-            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
-                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
 
     def _changed_since(self, before: Buffers) -> tuple[str, ...]:
         """All buffers of those modules of which one has changed; the copy is put back as it was."""
@@ -221,7 +218,8 @@ class StackedModel:
 
     def _many(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         if self._replayer is None:
-            return self._together(parameters, buffers, batch)
+            pieces, loss = self._pieces(parameters, buffers, batch)
+            return torch.cat(pieces, dim=1), loss
         own = [buffers[name] for name in self._changing]
         inputs = (parameters, batch.x, batch.y, *own, *batch.masks)
         gradient, loss, *changed = self._replayer.run(self._gradients_of, inputs)
@@ -245,10 +243,6 @@ class StackedModel:
     def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
         inputs = (x, masks) if masks else (x,)
         return self._loss(functional_call(self._model, (named, buffers), inputs), y)
-
-    def _together(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
-        pieces, loss = self._pieces(parameters, buffers, batch)
-        return torch.cat(pieces, dim=1), loss
 
     def _pieces(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradients of all tensors, `[w, n]` each: as clients share nothing, the losses' sum has those of each."""
@@ -292,7 +286,7 @@ def _whole_precision() -> Iterator[None]:
 
 
 def _generators(device: torch.device) -> list[Tensor]:
-    """Where PyTorch's global generators stand."""
+    """The states of PyTorch's global generators."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))

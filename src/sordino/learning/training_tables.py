@@ -79,7 +79,7 @@ class SgdSpec(_Shipped):
 
     @reads(".")
     def nesterov_needs_momentum(self, recipe: object) -> Found:
-        """Nesterov's is a kind of momentum."""
+        """Refuse Nesterov's momentum without momentum."""
         if self.nesterov and not self.momentum:
             yield ".nesterov", "got true with momentum = 0; allowed: only with momentum above 0"
 

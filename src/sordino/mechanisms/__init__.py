@@ -35,29 +35,8 @@ def mechanism_named(name: str) -> type[Mechanism]:
 
 
 __all__ = [
-    "BitRandomizer",
-    "BitString",
-    "Box",
-    "ClipOnly",
-    "Diagnostics",
-    "Exponential",
-    "FiniteSet",
-    "FixedPoint",
-    "Gaussian",
-    "IntegerRange",
-    "L1Ball",
-    "L2Ball",
-    "Laplace",
-    "Mechanism",
-    "NoPrivacy",
-    "NoisySums",
-    "Piecewise",
-    "PrivUnitG",
-    "Randomized",
-    "RandomizedLabel",
-    "RandomizedSign",
-    "Sphere",
-    "TwoPoint",
-    "mechanism_named",
+    "BitRandomizer", "BitString", "Box", "ClipOnly", "Diagnostics", "Exponential", "FiniteSet", "FixedPoint",
+    "Gaussian", "IntegerRange", "L1Ball", "L2Ball", "Laplace", "Mechanism", "NoPrivacy", "NoisySums", "Piecewise",
+    "PrivUnitG", "Randomized", "RandomizedLabel", "RandomizedSign", "Sphere", "TwoPoint", "mechanism_named",
     "mechanisms",
-]
+]  # fmt: skip

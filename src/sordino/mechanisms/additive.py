@@ -36,7 +36,7 @@ class NoiseGrid:
         return self.limit < self.steps + self.noise.reach
 
     def law(self, v: Int64s) -> Law:
-        """Of noise added to the whole numbers v."""
+        """The law of the outputs where noise is added to the whole numbers v."""
         noise = self.noise
         if isinstance(noise, GeometricNoise):
             first, weights = noise.weights()

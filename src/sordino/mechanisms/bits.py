@@ -277,10 +277,8 @@ class BitRandomizer(Mechanism):
         for code in cls._one_hot(epsilon):
             d = code.domain.length
             first, second = np.eye(d, dtype=np.uint8)[:2]
-            yield cases.case(
-                code, f"one-hot code of {d} bits", cases.rows(code, first, second, np.eye(d)[0] - np.eye(d)[1]),
-                code.guarantee(), attack="two codes", name=f"bits ({code.variant})", most_trials=200_000,
-            )  # fmt: skip
+            told = cases.promised(f"bits ({code.variant})", f"one-hot code of {d} bits", code.guarantee(), "two codes")
+            yield Case.of(told, cases.rows(code, first, second, np.eye(d)[0] - np.eye(d)[1]), 200_000)
 
     def _some_bits(self, positions: NDArray[np.intp], unit: str, adjacency: Adjacency) -> Case:
         """Records that differ in these positions only, scored by the exact log-likelihood ratio of their bits.
@@ -297,10 +295,9 @@ class BitRandomizer(Mechanism):
             return np.asarray(output.numbers() @ gain, dtype=np.float64)
 
         loss = part.guarantee(Adjacency.RECORD_REPLACE).loss
-        return cases.case(
-            part, unit, sample, Guarantee(SERVER, adjacency, loss, "enumerated, bit by bit"),
-            attack="exact log-likelihood ratio", claim=self.claim(), name="bits (Theorem 2)", most_trials=200_000,
-        )  # fmt: skip
+        proof = Guarantee(SERVER, adjacency, loss, "enumerated, bit by bit")
+        attack = "exact log-likelihood ratio"
+        return Case.of(cases.promised("bits (Theorem 2)", unit, proof, attack, self.claim()), sample, 200_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -335,7 +332,7 @@ def _thresholds(name: str, given: ArrayLike, length: int) -> Int64s:
 
 
 def _claim(epsilon: float, theorem: str) -> Claim:
-    """Of a record, exchanged for another: the paper's theorems speak of no more."""
+    """The paper's theorems are about replacing one record, and about nothing else."""
     formula = f"eps for the whole bit string of a record (LDPFL, {theorem})"
     return Claim(epsilon, 0.0, formula, Adjacency.RECORD_REPLACE)
 

@@ -55,7 +55,7 @@ class Case(Promise):
     most_trials: int = 10**9
 
     @classmethod
-    def of(cls, promise: Promise, sampler: Sampler, most_trials: int) -> Case:
+    def of(cls, promise: Promise, sampler: Sampler, most_trials: int = 10**9) -> Case:
         """The case of a promise that this sampler draws for."""
         return cls(**vars(promise), sampler=sampler, most_trials=most_trials)
 
@@ -103,51 +103,29 @@ def rows(mechanism: Mechanism, first: Numbers, second: Numbers, weights: Numbers
 # --- cases and specimens ----------------------------------------------------------------------------------------------
 
 
-def case(
-    mechanism: Mechanism,
-    unit: str,
-    sampler: Sampler,
-    guarantee: Guarantee,
-    *,
-    attack: str,
-    claim: Claim | None = None,
-    delta: float = 0.0,
-    name: str | None = None,
-    most_trials: int = 10**9,
-) -> Case:
-    """A case with what the guarantee proves at this delta."""
-    return Case(
-        mechanism=name or mechanism.name,
-        unit=unit,
-        adjacency=guarantee.adjacency,
-        adversary=guarantee.adversary,
-        claim=claim,
-        proven=accountant.epsilon(guarantee.loss, delta),
-        delta=delta,
-        basis=guarantee.basis,
-        attack=attack,
-        sampler=sampler,
-        most_trials=most_trials,
-    )
+def promised(
+    name: str, unit: str, guarantee: Guarantee, attack: str, claim: Claim | None = None, delta: float = 0.0
+) -> Promise:
+    """What a guarantee proves at this delta, and what is claimed beside it."""
+    proven = accountant.epsilon(guarantee.loss, delta)
+    adjacency, adversary = guarantee.adjacency, guarantee.adversary
+    return Promise(name, unit, adjacency, adversary, claim, proven, delta, guarantee.basis, attack)
 
 
-def one_value(mechanism: Mechanism, reach: float = 1.0, *, delta: float = 0.0, name: str | None = None) -> Case:
-    """One value of a box, at one end or the other."""
+def one_value(mechanism: Mechanism, *, delta: float = 0.0, name: str | None = None) -> Case:
+    """One value of the box [-1, 1], at one end or the other."""
     guarantee = mechanism.guarantee(Adjacency.COORDINATE)
-    return case(
-        mechanism, "one value", columns(mechanism, reach, -reach), guarantee,
-        attack=ENDS, claim=mechanism.claim(), delta=delta, name=name,
-    )  # fmt: skip
+    told = promised(name or mechanism.name, "one value", guarantee, ENDS, mechanism.claim(), delta)
+    return Case.of(told, columns(mechanism, 1.0, -1.0))
 
 
 def upload(mechanism: Mechanism, values: int) -> Case:
     """Every value of an upload, at one end or the other."""
-    ends = np.ones(values)
-    return case(
-        mechanism, f"upload of {values} values", rows(mechanism, ends, -ends, ends),
-        mechanism.guarantee(values=values), attack="all values at one end or the other",
-        claim=mechanism.claim(values=values), most_trials=100_000,
-    )  # fmt: skip
+    ends, unit, attack = np.ones(values), f"upload of {values} values", "all values at one end or the other"
+    guarantee, claim = mechanism.guarantee(values=values), mechanism.claim(values=values)
+    return Case.of(
+        promised(mechanism.name, unit, guarantee, attack, claim), rows(mechanism, ends, -ends, ends), 100_000
+    )
 
 
 def deep_and_wide(

@@ -225,7 +225,7 @@ class Sphere(_Ball):
 
 @dataclass(frozen=True)
 class FiniteSet(Domain):
-    """The whole numbers 0 .. size-1, any two of which are neighbours."""
+    """The whole numbers 0 .. size-1; any two are neighbours."""
 
     size: int
 
@@ -283,7 +283,7 @@ class IntegerRange(Domain):
 
 @dataclass(frozen=True)
 class BitString(Domain):
-    """Strings of `length` bits, any two of which are neighbours; with `one_hot`, only those with exactly one 1."""
+    """Strings of `length` bits; any two are neighbours. With `one_hot`, only strings with exactly one 1."""
 
     length: int
     one_hot: bool = False

@@ -12,7 +12,7 @@ plain local privacy on [-M, M] it is epsilon = alpha * M for each value, half of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -39,7 +39,7 @@ from sordino.mechanisms.whole_numbers import WholeNumbers
 from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
-from sordino.randomness import Purpose, Randomness, Rows
+from sordino.randomness import Purpose, Randomness, Rows, Words
 
 if TYPE_CHECKING:
     import mpmath
@@ -114,7 +114,12 @@ class Exponential(WholeNumbers):
                 y[row, col] = 0
             store_tile(out.array, rows, cols, y)
             if missing and (cols.stop == d or cols.stop % REDRAW_BLOCK == 0):
-                self._redraw(out.array, rows, missing, noise, randomness, tensor, (cols.stop - 1) // REDRAW_BLOCK)
+                first = (cols.stop - 1) // REDRAW_BLOCK * REDRAW_BLOCK * noise.words_per_value
+
+                def again(attempt: int, count: int, rows: Rows = rows, first: int = first) -> Words:
+                    return randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, count)
+
+                self._redraw(out.array, rows, missing, noise, again)
                 missing = []
         distinct, index = np.unique(self.alpha, return_inverse=True)
         scale = np.sqrt([self._moments_at(0, a)[1] for a in distinct.tolist()]) * 10.0**-self.domain.precision
@@ -126,9 +131,7 @@ class Exponential(WholeNumbers):
         rows: Rows,
         missing: list[_Missing],
         noise: GeometricNoise,
-        randomness: Randomness,
-        tensor: int,
-        block: int,
+        words: Callable[[int, int], Words],
     ) -> None:
         """Draw again what left the range, until all is inside.
 
@@ -142,9 +145,8 @@ class Exponential(WholeNumbers):
         for attempt in range(MAX_REDRAWS):
             counts = np.bincount(row, minlength=len(rows))
             rank = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
-            first = block * REDRAW_BLOCK * w
-            words = randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, int(counts.max()) * w)
-            y = v + noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
+            fresh = words(attempt, int(counts.max()) * w)
+            y = v + noise.draw(fresh.reshape(len(rows), -1, w)[row, rank])[:, 0]
             inside = np.abs(y) <= self.domain.bound
             out[rows[row[inside]], col[inside]] = y[inside]
             row, col, v = row[~inside], col[~inside], v[~inside]
@@ -228,10 +230,9 @@ class Exponential(WholeNumbers):
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         mechanism = cls._of_strength(epsilon)
         claim = Claim(2 * epsilon, 0.0, "alpha * 2c * 10^rho, as LDP-FL (section 5.2) reads LDP-Fed's alpha")
-        yield cases.case(
-            mechanism, "one value in 2,000,001", cases.columns(mechanism, 1.0, -1.0),
-            mechanism.guarantee(Adjacency.COORDINATE), attack=ENDS, claim=claim,
-        )  # fmt: skip
+        guarantee = mechanism.guarantee(Adjacency.COORDINATE)
+        told = cases.promised(cls.name, "one value in 2,000,001", guarantee, ENDS, claim)
+        yield Case.of(told, cases.columns(mechanism, 1.0, -1.0))
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

@@ -228,16 +228,14 @@ class Gaussian(AdditiveNoise):
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         paper = cls._as_in_the_paper(epsilon)
-        yield cases.case(
-            paper, "one value, one round", cases.columns(paper, 200.0, -200.0), paper.guarantee(Adjacency.COORDINATE),
-            attack=ENDS, claim=paper.claim(), delta=1 / 500, name="gaussian (Eq. 4)",
-        )  # fmt: skip
+        guarantee, unit = paper.guarantee(Adjacency.COORDINATE), "one value, one round"
+        told = cases.promised("gaussian (Eq. 4)", unit, guarantee, ENDS, paper.claim(), 1 / 500)
+        yield Case.of(told, cases.columns(paper, 200.0, -200.0))
         yield cases.one_value(cls.analytic(epsilon, DELTA, Box()), delta=DELTA, name="gaussian (analytic)")
         ball, side = cls.analytic(epsilon, DELTA, L2Ball(1.0), values=16), np.full(16, 0.25)
-        yield cases.case(
-            ball, "upload of 16 values", cases.rows(ball, side, -side, side), ball.guarantee(values=16),
-            attack="opposite points of the ball", delta=DELTA, name="gaussian (L2 ball)", most_trials=100_000,
-        )  # fmt: skip
+        unit, attack = "upload of 16 values", "opposite points of the ball"
+        told = cases.promised("gaussian (L2 ball)", unit, ball.guarantee(values=16), attack, delta=DELTA)
+        yield Case.of(told, cases.rows(ball, side, -side, side), 100_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

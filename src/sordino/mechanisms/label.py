@@ -122,7 +122,7 @@ class RandomizedLabel(WholeNumbers):
         return np.where(hot, p * (1 - p), q * (1 - q)) / (p - q) ** 2
 
     def guarantee(self, adjacency: Adjacency = Adjacency.LABEL, *, values: int = 1, client: int = 0) -> Guarantee:
-        """Per label, also of a record whose label changes; `values` labels for a whole client."""
+        """One label (which also covers a record with a changed label), or `values` labels of a whole client."""
         adjacency, values = as_adjacency(adjacency), check_count("values", values)
         keep = int(self._keep[self.row_of(client)])
         least = ONE // (self.domain.size - 1)
@@ -155,7 +155,7 @@ class RandomizedLabel(WholeNumbers):
         mechanism = cls(epsilon, FiniteSet(10))
         score = lambda output: (output.numbers()[0] == 3) * 1.0 - (output.numbers()[0] == 7)  # noqa: E731
         sampler = cases.columns(mechanism, 3, 7, score)
-        yield cases.case(mechanism, "one label of 10", sampler, mechanism.guarantee(), attack="two labels")
+        yield Case.of(cases.promised(cls.name, "one label of 10", mechanism.guarantee(), "two labels"), sampler)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

@@ -158,16 +158,14 @@ class Laplace(AdditiveNoise):
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         yield cases.one_value(cls(epsilon, Box()))
         ball, corner = cls(epsilon, L1Ball(1.0)), np.array([1.0, 0.0, 0.0, 0.0])
-        yield cases.case(
-            ball, "upload of 4 values", cases.rows(ball, corner, -corner, corner), ball.guarantee(values=4),
-            attack="two corners of the L1 ball", claim=ball.claim(), name="laplace (L1 ball)", most_trials=200_000,
-        )  # fmt: skip
+        unit, attack = "upload of 4 values", "two corners of the L1 ball"
+        told = cases.promised("laplace (L1 ball)", unit, ball.guarantee(values=4), attack, ball.claim())
+        yield Case.of(told, cases.rows(ball, corner, -corner, corner), 200_000)
         mean = cls(epsilon, Box(), records=100)
-        yield cases.case(
-            mean, "one value, 100 records", cases.columns(mean, 1.0, -1.0), mean.guarantee(Adjacency.RECORD_REPLACE),
-            attack="the two ends: a learner that is a median of 100 records moves so far by one", claim=mean.claim(),
-            name="laplace (2C/m)",
-        )  # fmt: skip
+        attack = "the two ends: a learner that is a median of 100 records moves so far by one"
+        guarantee, unit = mean.guarantee(Adjacency.RECORD_REPLACE), "one value, 100 records"
+        told = cases.promised("laplace (2C/m)", unit, guarantee, attack, mean.claim())
+        yield Case.of(told, cases.columns(mean, 1.0, -1.0))
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
@@ -178,7 +176,7 @@ class Laplace(AdditiveNoise):
 
 @lru_cache(maxsize=512)
 def _calibrated(epsilon: float, steps: int, values: int) -> NoiseGrid:
-    """Noise whose enumerated loss over 2 * steps (and over `values` coordinates in a ball) is at most epsilon."""
+    """Noise that loses at most epsilon over 2 * steps (in a ball, over `values` coordinates), by enumeration."""
     target, ball = Fraction(epsilon), values > 1
     # How far the tables reach, in units of the noise's scale: the further, the smaller their last weights, and the more
     # these stray; in a ball every value strays.

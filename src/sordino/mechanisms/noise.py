@@ -93,16 +93,6 @@ class GeometricNoise:
         """The least value, and the probabilities of all values from there up."""
         return _weights(self)
 
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly."""
-        magnitude = k if k >= 0 else -k - 1
-        p = Fraction(ONE - self.negative if k >= 0 else self.negative, ONE)
-        for digit in self.digits:
-            value, magnitude = divmod(magnitude, 1 << digit.shift)
-            weights = digit.table.weights
-            p *= Fraction(weights[value], TOTAL) if value < len(weights) else 0
-        return p
-
 
 @lru_cache(maxsize=32)
 def _weights(noise: GeometricNoise) -> tuple[int, NDArray[np.float64]]:
@@ -205,7 +195,7 @@ class GaussianNoise(LevelledNoise):
 
     @property
     def proven_sigma(self) -> float:
-        """Of the Gaussian whose rounding to whole steps this is: rounding adds a twelfth to the variance."""
+        """Sigma of the Gaussian that becomes this noise when rounded; rounding adds 1/12 to the variance."""
         return self.sigma if self.levels == 1 else math.sqrt(self.sigma**2 - 1 / 12)
 
 
@@ -275,7 +265,7 @@ class DiscreteGaussian(LevelledNoise):
         return self.factor.bit_length() - 1
 
     def slack(self, shares: int = 1) -> Slack:
-        """Of the sum of so many independent draws, against the Gaussian of variance shares sigma^2 - 1/12.
+        """The slack of the sum of `shares` independent draws against the Gaussian of variance shares sigma^2 - 1/12.
 
         What is compared: the tables with discrete Gaussians; the sum of levels with one discrete Gaussian, which lacks
         2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke 2021: a log ratio of at most
@@ -289,12 +279,6 @@ class DiscreteGaussian(LevelledNoise):
         eta = _rounding_gap(z**4, z**2, total) + close + draws * (self.short + _TAIL) + 1e-30
         tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (self.over + _TAIL) + 3 * _TAIL
         return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
-
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly; for noise of one table."""
-        if self.levels > 1:
-            raise InvalidInput("probabilities are read off single tables: bits <= 9")
-        return Fraction(self.table.weights[k + self.offset] if abs(k) <= self.offset else 0, TOTAL)
 
 
 def _rounding_gap(fourth: float, square: float, sigma: float) -> float:

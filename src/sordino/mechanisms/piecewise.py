@@ -152,7 +152,7 @@ class Piecewise(WholeNumbers):
         return np.asarray(self.domain.in_float64()[1] ** 2 * self._unit_variance(z))
 
     def _unit_variance(self, z: Float64s) -> Float64s:
-        """Of the output for values z in [-1, 1] on the grid: E[y^2] - E[y]^2, in units of the slope."""
+        """The output's variance for values z in [-1, 1] on the grid, in units of the slope."""
         rows = len(z)
         p, m, slope = self._each("threshold", rows) / ONE, self._each("m", rows), self._each("slope", rows)
         around = np.array([_spread(piece) for piece in self.pieces])

@@ -66,7 +66,7 @@ class Rappor(RecordMechanismSpec):
 
 
 class Optimised(RecordMechanismSpec):
-    """Optimised unary encoding, on strings of which any two bits may differ."""
+    """Optimised unary encoding, on strings that may differ in any bits."""
 
     name: str = tag("optimised", "ones kept with 1/2, at epsilon per record")
 

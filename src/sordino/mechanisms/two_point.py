@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.mechanisms import cases, tuning
 from sordino.mechanisms.arrays import Float32s, Float64s, Floats, Int64s, per_client, row_parameters
-from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
+from sordino.mechanisms.cases import DELTA, Case, Promise, Scores, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.one_bit import OneBit
@@ -129,19 +129,12 @@ class TwoPoint(OneBit):
                 scores[trial] = self.estimate(self.randomize(others, randomness).output).sum()
             return scores
 
-        return Case(
-            mechanism=self.name,
-            unit=f"shuffled upload of {values} values",
-            adjacency=Adjacency.CLIENT,
-            adversary=shuffled(clients),
-            claim=self.shuffled_claim(clients),
-            proven=amplification.shuffled_bits(self.proven_epsilon(), clients, DELTA, values).upper,
-            delta=DELTA,
-            basis="trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically",
-            attack="sum of the counts; one client at one end or the other",
-            sampler=sample,
-            most_trials=1_500,
-        )
+        each, unit = self.proven_epsilon(), f"shuffled upload of {values} values"
+        proven = amplification.shuffled_bits(each, clients, DELTA, values).upper
+        basis = "trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically"
+        attack, claim = "sum of the counts; one client at one end or the other", self.shuffled_claim(clients)
+        behind = Adjacency.CLIENT, shuffled(clients)
+        return Case.of(Promise(self.name, unit, *behind, claim, proven, DELTA, basis, attack), sample, 1_500)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

@@ -46,7 +46,7 @@ class AggregationSpec(Spec):
         """Refuse rounds that take more memory than there is."""
 
     @reads("method")
-    def sees_what_it_needs(self, recipe: Any) -> Found:
+    def sees_what_it_needs(self, recipe: Recipe) -> Found:
         """A rule that goes by single reports, or adds them up in its own way, gets them one by one."""
         channel, own_sum = recipe.method.channel, type(self).tally is not AggregationSpec.tally
         if channel.unseen and (own_sum or "reports" in self.uses):
@@ -94,7 +94,7 @@ class NoisySamples(AggregationSpec):
 
     @reads("method")
     def counts_are_announced_by_all_at_once(self, recipe: Recipe) -> Found:
-        """Counts are announced in the first round."""
+        """Refuse a selection: counts are announced in the first round, by all."""
         kind = recipe.method.selection.kind
         if kind != "all":
             yield (
@@ -115,7 +115,7 @@ class ByBudget(AggregationSpec):
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
     def epsilons_to_weigh_by(self, recipe: Recipe) -> Found:
-        """There are epsilons."""
+        """Refuse recipes without epsilons to weigh by."""
         if recipe.clients.epsilon is None:
             found = f"got {self.kind} without clients.epsilon, by which it weighs ({label(recipe)})"
             yield ".kind", f"{found}: take mean or samples"
@@ -126,7 +126,7 @@ class _ByNoise(AggregationSpec):
 
     @reads("method.name", "method.mechanism", ".")
     def noise_to_go_by(self, recipe: Recipe) -> Found:
-        """Reports carry noise of a known size."""
+        """Refuse reports without noise."""
         if not noise_of(recipe):
             found = f"got {getattr(self, 'kind', '')} with {label(recipe)}, whose reports carry no noise to go by"
             yield ".kind", f"{found}: take mean"
@@ -155,7 +155,7 @@ class SignAggregation(AggregationSpec):
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
     def votes_to_count(self, recipe: Recipe) -> Found:
-        """Reports are votes."""
+        """Refuse reports that are no votes."""
         if noise_of(recipe) != "votes":
             found = f"got {self.kind} with {label(recipe)}"
             yield ".kind", f"{found}; allowed only with the mechanism sign, whose reports are votes"

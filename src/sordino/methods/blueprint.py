@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sordino.learning import models
     from sordino.learning.cohort import LocalTraining
     from sordino.learning.models import ParameterLayout
-    from sordino.learning.optimizers import Optimizer
     from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
 else:
@@ -61,7 +60,7 @@ class Blueprint:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return len(self.sizes)
 
     @property
@@ -104,11 +103,6 @@ class Blueprint:
         )
         upload.check(self.checked)
         return upload
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The recipe's optimiser."""
-        return self.recipe.training.optimizer.build()
 
     @property
     def local_training(self) -> LocalTraining:

@@ -95,7 +95,7 @@ class Noise:
     seed: int
 
     def grid(self, values: int) -> SumGrid:
-        """Of the clipped updates and the noise."""
+        """The grid of the clipped updates and the noise."""
         return private_sgd.grid_for(self.sigma, values)
 
     def draw(self, round: int, values: int) -> Int64s:
@@ -188,6 +188,7 @@ class CentralDp(Method):
             "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
             "clients could take the noise off. It is a baseline for simulations"
         )
+        sends_updates: ClassVar[bool] = True
         name: str = tag("central-dp", "a trusted server adds the noise")
         server_lr: ServerLr = 1.0
         clip: Annotated[
@@ -208,10 +209,6 @@ class CentralDp(Method):
         )
         channel: DirectAlone = Field(default_factory=direct)
         aggregation: MeanAlone = Mean()
-
-        @property
-        def sends_updates(self) -> bool:
-            return True
 
         def build(self, blueprint: Blueprint) -> CentralDp:
             noise = noise_of(blueprint)

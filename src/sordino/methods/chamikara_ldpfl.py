@@ -230,7 +230,7 @@ class Ldpfl(Method):
     # --- Part I: once
 
     def preparation(self, federation: str) -> Plan:
-        """Clients know from the recipe what to do."""
+        """An empty plan: clients know from the recipe what to do."""
         return Plan(federation, 0)
 
     def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:

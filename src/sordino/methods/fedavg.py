@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def unseen_norm(method: MethodSpec) -> Found:
-    """A norm has single reports to scale."""
+    """Refuse a norm where the server sees no single reports that it could scale."""
     if method.norm is not None and method.channel.unseen:
         why = f"got {method.norm:g}, but {method.channel.unseen}, and can shorten none"
         yield ".norm", f"{why}: leave it out, or take method.channel.kind = direct with silo-dp or fedavg"

@@ -47,7 +47,7 @@ class State:
 
     @property
     def finite(self) -> bool:
-        """Whether every number of it is one."""
+        """Whether all values are finite."""
         return all(bool(np.isfinite(array).all()) for array in (self.parameters, *self.arrays.values()))
 
     def after(self, parameters: ArrayLike, arrays: Mapping[str, ArrayLike] | None = None) -> State:
@@ -113,7 +113,7 @@ class Bench:
         return self._trainers[key]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Another process prepares its own."""
+        """Pickle without trainers: another process makes its own."""
         return Bench, (self.execution, self.device)
 
 

@@ -67,7 +67,7 @@ class Counts:
         self.mechanism = Laplace(epsilon, Box(limit / 2, limit / 2))
 
     def announce(self, cohort: Cohort, draw: Draw) -> list[int]:
-        """What clients announce, from then on for good."""
+        """The noisy counts that clients announce, once."""
         sizes = np.array(cohort.sizes, np.float32)[:, None]
         output = self.mechanism.randomize(sizes, draw(cohort.clients), tensor=COUNT_STREAM).output
         estimates = np.rint(self.mechanism.estimate(output)[:, 0])

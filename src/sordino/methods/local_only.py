@@ -42,11 +42,11 @@ class Presence(Tally):
 
     @property
     def weight(self) -> float:
-        """How many have done their round."""
+        """Number of clients that finished their round."""
         return float(self.reports)
 
     def noise(self) -> float:
-        """Nothing is sent, so there is none."""
+        """Zero: nothing is sent."""
         return 0.0
 
 
@@ -63,7 +63,7 @@ class LocalOnly(Method):
 
         @reads("clients.epsilon", "method.name")
         def takes_no_epsilon(self, recipe: Recipe) -> Found:
-            """Nothing leaves that could be randomised."""
+            """Refuse an epsilon: nothing is sent that could be randomised."""
             yield from self.mechanism.epsilon_where_it_is_used(recipe)
 
         def build(self, blueprint: Blueprint) -> LocalOnly:

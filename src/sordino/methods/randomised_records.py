@@ -106,7 +106,7 @@ class RandomisedRecords(ABC):
 
     @abstractmethod
     def _build(self, epsilon: float | None) -> Randomizer:
-        """What randomises records at this strength."""
+        """Build the randomiser of this strength."""
 
     @abstractmethod
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
@@ -187,7 +187,7 @@ class BitRecords(RandomisedRecords):
     def _packed(
         self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness, tensor: int
     ) -> NDArray[np.uint8]:
-        """`[n, ceil(r l / 8)]` bytes."""
+        """The randomised bits of records, packed: `[n, ceil(r l / 8)]` bytes."""
         mechanism, packed = self._mechanism(client), []
         step = at_once(self._bits)
         for first in range(0, len(features), step):
@@ -273,7 +273,7 @@ class Matching(nn.Module):
 
 
 def matched(scores: Tensor, labels: Tensor) -> Tensor:
-    """Minus the mean of <W, z>."""
+    """The loss -<W, z>, the mean over records."""
     return -scores.mean()
 
 

@@ -25,12 +25,12 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """|theta_i|."""
+        """|theta_i|, the number of values sent."""
         return self.stop - self.start
 
     @property
     def columns(self) -> slice:
-        """Where theta_i lies in theta."""
+        """The columns of theta_i in theta."""
         return slice(self.start, self.stop)
 
     @classmethod

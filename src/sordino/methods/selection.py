@@ -84,7 +84,7 @@ class SelectCount(_SelectSome):
 
     @reads(".", "split")
     def no_more_than_there_are(self, recipe: Recipe) -> Found:
-        """Nobody can be asked twice."""
+        """Refuse to ask more clients than there are."""
         if self.k > recipe.number_of_clients:
             yield ".k", f"got {self.k}; allowed: at most {recipe.number_of_clients}, all clients"
 

@@ -70,14 +70,14 @@ class NoiseSpec(MethodSpec):
 
     @reads("clients.epsilon", "method.name", "method.mechanism")
     def takes_no_epsilon(self, recipe: Recipe) -> Found:
-        """The strength is the method's own."""
+        """Refuse clients.epsilon: the strength is the method's own."""
         if recipe.clients.epsilon is not None:
             own = "its strength is method.target or method.noise_multiplier"
             yield "clients.epsilon", f"{self.name} takes none, {own}: leave it out"
 
     @reads("method")
     def noise_is_given_in_one_way(self, recipe: Recipe) -> Found:
-        """The noise is given, or what it is for."""
+        """Refuse anything but exactly one of noise_multiplier and target."""
         given = [name for name in ("noise_multiplier", "target") if getattr(self, name) is not None]
         if len(given) != 1:
             found = "neither" if not given else "both"
@@ -95,6 +95,7 @@ class SiloDp(Method):
         """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
 
         draws_batches: ClassVar[bool] = True
+        sends_updates: ClassVar[bool] = True
         in_pages: ClassVar[bool] = True
         name: str = tag("silo-dp", "record-level DP-SGD in every silo")
         server_lr: ServerLr = 1.0
@@ -128,10 +129,6 @@ class SiloDp(Method):
         channel: AnyChannel = Field(default_factory=direct)
         aggregation: AnyAggregation = Mean()
 
-        @property
-        def sends_updates(self) -> bool:
-            return True
-
         def page_obstacles(self) -> Found:
             if self.coarsening:
                 yield f"method.coarsening = {self.coarsening}", "pages send what they trained, and coarsen no sums"
@@ -150,12 +147,12 @@ class SiloDp(Method):
 
         @reads("method")
         def a_norm_has_reports_to_scale(self, recipe: Recipe) -> Found:
-            """A norm has single reports to scale."""
+            """Refuse a norm where the server sees no single reports."""
             yield from unseen_norm(self)
 
         @reads("method", "data.source")
         def silos_know_their_size(self, recipe: Recipe) -> Found:
-            """Sums are divided by a public number."""
+            """Refuse own data without an announced size: sums are divided by a public number."""
             if self.announced_size == 0 and recipe.data.origin not in ("known", None):
                 yield (
                     ".announced_size",
@@ -233,7 +230,7 @@ def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     given = blueprint.recipe.method
     announced = given.announced_size or sum(blueprint.sizes) / blueprint.clients
     training = private_sgd.PrivateTraining(
-        blueprint.optimizer,
+        blueprint.recipe.training.optimizer.build(),
         clip=given.clip,
         noise_multiplier=given.noise_multiplier or 1.0,
         sampling_rate=given.sampling_rate,

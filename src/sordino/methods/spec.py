@@ -33,7 +33,7 @@ class MethodSpec(Spec):
 
     @abstractmethod
     def build(self, blueprint: Blueprint) -> Method:
-        """The method, ready to run."""
+        """Build the method, ready to run."""
 
     def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
         """The shape in which the model sees a record."""
@@ -66,7 +66,7 @@ class MeanSpec(MethodSpec):
 
     @property
     def channel(self) -> Spec:
-        """The direct one."""
+        """The direct channel."""
         return direct()
 
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -101,7 +101,7 @@ class ScopeProportional(ScopeSpec):
 
     @reads("method", "rounds.count")
     def cycles_are_equally_long(self, recipe: Recipe) -> Found:
-        """The rounds make whole cycles."""
+        """Refuse cycles that do not divide the rounds."""
         count = recipe.rounds.count
         if count % self.cycles:
             yield ".cycles", f"got {self.cycles}; allowed: a divisor of rounds.count = {count}"
@@ -162,6 +162,7 @@ class LdpFed(Method):
     class Spec(MethodSpec):
         """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha."""
 
+        sends_updates: ClassVar[bool] = True
         name: str = tag("ldp-fed", "LDP-Fed; clients.epsilon is alpha, for all rounds")
         server_lr: ServerLr = 1.0
         selection: AnySelection = SelectAll()
@@ -184,13 +185,9 @@ class LdpFed(Method):
         channel: AnyChannel = Field(default_factory=direct)
         aggregation: PartAggregation = Mean()
 
-        @property
-        def sends_updates(self) -> bool:
-            return True
-
         @reads("method", "rounds.count")
         def all_layers_are_coded_alike(self, recipe: Recipe) -> Found:
-            """One range codes all layers."""
+            """Refuse a radius by layer where all layers are coded alike."""
             if self.range is not None and isinstance(self.range.radius, dict) and not self.mechanism.one_radius:
                 found = f"got {shown(self.range.radius)}; ldp-fed codes all layers alike"
                 yield "method.range.radius", f"{found}: give one number"

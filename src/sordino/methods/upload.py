@@ -73,7 +73,7 @@ class PerClass(Sequence[T]):
 
 @dataclass(frozen=True, eq=False)
 class Same:
-    """No strength -> one mechanism for all clients."""
+    """Builds the same mechanism for all clients, whatever their strength."""
 
     mechanism: Mechanism
 
@@ -88,7 +88,7 @@ class Sent(NamedTuple):
     clipped: Float64s
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Upload:
     """d values per client through a mechanism, which may differ from client to client by its strength.
 
@@ -216,7 +216,7 @@ def centre(mechanism: Mechanism, values: int) -> Float64s:
 
 
 def samples_release(name: str, dataset: str) -> Release:
-    """A sample count that leaves in the clear."""
+    """The release of a sample count that is sent without noise."""
     why = "the number of samples is sent as it is, to weigh the client's report"
     nothing = Guarantee(SERVER, Adjacency.CLIENT, Infinite(why), "none")
     return Release(f"{name}/sample count", dataset, "sample count", (nothing,))
@@ -320,17 +320,22 @@ class Tally:
     def _add_class(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
         try:
             samples, output = self._read(c, list(reports.values()))
-        except SordinoError as error:
-            if len(reports) == 1:
-                return dict.fromkeys(reports, str(error))
-            refused: dict[int, str] = {}
-            for client, body in reports.items():  # some are bad: the others are added one by one
-                refused |= self._add_class(c, {client: body})
-            return refused
+        except SordinoError:  # some are bad: find them, and keep the others
+            refused = {client: why for client, body in reports.items() if (why := self._fault(c, body))}
+            good = {client: body for client, body in reports.items() if client not in refused}
+            return refused | (self._add_class(c, good) if good else {})
         self._include(c, list(reports), output, samples)
         self._counts[c] += len(reports) if samples is None else int(samples.sum())
         self.reports += len(reports)
         return {}
+
+    def _fault(self, c: int, body: bytes) -> str:
+        """Why a report cannot be read; empty where it can."""
+        try:
+            self._read(c, [body])
+        except SordinoError as error:
+            return str(error)
+        return ""
 
     def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         """Take in these clients' outputs, all of one class and checked."""
@@ -467,11 +472,11 @@ def _whole(output: Output, unit: Float64s | float) -> Int64s:
     """`[K, d]` outputs as whole numbers: reals in steps of 1/unit, others as they are."""
     if isinstance(output, RealOutput):
         return np.rint(output.array.astype(np.float64) * unit).astype(np.int64)
-    return output.numbers().astype(np.int64)
+    return output.numbers().astype(np.int64, copy=False)
 
 
 def _halves(total: Int64s) -> tuple[Int64s, Int64s]:
-    """The same as high * 2^27 + low."""
+    """(high, low) with total = high * 2^27 + low."""
     return total >> 27, total & (2**27 - 1)
 
 

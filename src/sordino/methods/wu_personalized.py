@@ -283,7 +283,7 @@ class Personalized(Method):
 
 
 def round_up(value: float) -> int:
-    """The next whole number, of those from 1 on."""
+    """The value rounded up to a whole number, at least 1."""
     return max(1, int(np.ceil(value)))
 
 

@@ -9,7 +9,7 @@ from sordino.errors import InvalidInput
 
 
 def check_device(name: str) -> None:
-    """Refuse what is the name of no device."""
+    """Refuse a text that names no device."""
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
         raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N")
 
@@ -21,7 +21,7 @@ def check_workers(asked: int | None) -> None:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -585,7 +585,6 @@ class Account:
     budget: Budget
     order: float | None = None  #: of the Renyi filter, chosen from the budget alone; None where delta is 0
     cost: Cost = _NO_COST
-    releases: frozenset[str] = frozenset()
     schedules: frozenset[tuple[str, Claim]] = frozenset()  #: claims for a federation's whole schedule, counted once
 
     @classmethod
@@ -597,13 +596,14 @@ class Account:
     def after(self, release: Release, destination: Destination = _ANYWHERE, times: int = 1) -> Account:
         """This account with one more release in it, or equal ones, whether or not the budget permits it: ask `permits`.
 
-        The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
+        The same id given twice is counted twice, and that a derived release names earlier ones is not checked: the
+        ledger knows ids.
         """
         claim, schedules = release.claimed, self.schedules
         if claim is not None and claim.covers == "schedule":
             schedules = schedules | {(destination.federation, claim)}
         cost = self.cost + self._cost(release, destination) * times
-        return Account(self.budget, self.order, cost, self.releases | {release.id}, schedules)
+        return Account(self.budget, self.order, cost, schedules)
 
     @property
     def spent(self) -> float:
@@ -640,22 +640,15 @@ class Account:
         return renyi_epsilon(self.order, _float(self.cost.renyi) * _ROUNDING, _share(self.budget)) * _ROUNDING
 
     def _cost(self, release: Release, destination: Destination) -> Cost:
-        match release.composition:
-            case Derived(named):
-                if missing := sorted(set(named) - self.releases):
-                    raise UnsupportedLoss(
-                        f"release {release.id!r} says it is derived from {', '.join(missing)}, which this account has "
-                        "not seen; record what it was computed from first"
-                    )
-                return _NO_COST
-            case Sequential() | ParallelByRecord():
-                claimed = self.budget.basis == "claimed"
-                return self._claimed_cost(release, destination) if claimed else self._proven_cost(release, destination)
-            case _:
-                raise UnsupportedLoss(
-                    f"release {release.id!r} composes in an unknown way, {release.composition!r}; known are "
-                    "Sequential, ParallelByRecord and Derived"
-                )
+        if isinstance(release.composition, Derived):
+            return _NO_COST
+        if not isinstance(release.composition, (Sequential, ParallelByRecord)):
+            raise UnsupportedLoss(
+                f"release {release.id!r} composes in an unknown way, {release.composition!r}; known are "
+                "Sequential, ParallelByRecord and Derived"
+            )
+        claimed = self.budget.basis == "claimed"
+        return self._claimed_cost(release, destination) if claimed else self._proven_cost(release, destination)
 
     def _claimed_cost(self, release: Release, destination: Destination) -> Cost:
         """A claim for a schedule is made once in each federation: another one's schedule is another schedule."""

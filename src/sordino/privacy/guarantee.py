@@ -83,17 +83,13 @@ class Adversary:
     parties: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind in ("shuffled", "summed"):
-            if self.parties is None:
-                raise InvalidInput(f"adversary {self.kind!r} needs a number of parties")
-            _positive_count("parties", self.parties)
-        elif self.kind in ("server", "model reader"):
-            if self.parties is not None:
-                raise InvalidInput(f"adversary {self.kind!r} takes no number of parties, got {self.parties!r}")
-        else:
+        counts = {"server": False, "model reader": False, "shuffled": True, "summed": True}
+        if counts.get(self.kind) is not (self.parties is not None):
             raise InvalidInput(
-                f"unknown adversary {self.kind!r}; allowed: server, shuffled(n), summed(min_honest), model reader"
+                f"unknown adversary {self}; allowed: server, shuffled(n), summed(min_honest), model reader"
             )
+        if self.parties is not None:
+            _positive_count("parties", self.parties)
 
     def __str__(self) -> str:
         return self.kind if self.parties is None else f"{self.kind}({self.parties})"

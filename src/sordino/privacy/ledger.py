@@ -60,7 +60,6 @@ class Standing:
     everything.
     """
 
-    budget: Budget | None = None
     account: Account | None = None
     consents: Consents = Consents()
     releases: int = 0
@@ -70,7 +69,12 @@ class Standing:
     @classmethod
     def opening(cls, budget: Budget, consents: Consents = Consents()) -> Standing:  # noqa: B008 (a frozen value)
         """A budget of which nothing is spent."""
-        return cls(budget, Account.opening(budget), consents)
+        return cls(Account.opening(budget), consents)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What may be spent; nothing may leave where there is none."""
+        return None if self.account is None else self.account.budget
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -95,14 +99,7 @@ def terms(budget: Budget) -> str:
 
 def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE) -> float:
     """The epsilon of this release by itself in the terms of `budget`; infinite where nothing proves one."""
-    if isinstance(release.composition, Derived):
-        return 0.0
-    return _count(Account.opening(budget), release, destination).spent
-
-
-def _count(account: Account, release: Release, destination: Destination) -> Account:
-    """The account with this release in it, and without its id: the ledger knows ids, and equal histories stay equal."""
-    return account.after(replace(release, id="any"), destination)
+    return Account.opening(budget).after(release, destination).spent
 
 
 def admit(standing: Standing, release: Release, destination: Destination) -> Standing:
@@ -112,13 +109,13 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
     proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget. What
     leaves in a secure sum with pinned keys must fit the second budget too, where there is one.
     """
-    if standing.budget is None or standing.account is None:
+    if standing.account is None:
         raise BudgetExceeded(
             "there is no budget, so nothing may leave. Set one: sordino ledger budget PATH DATASET --epsilon E"
         )
     if isinstance(release.composition, Derived):
         return replace(standing, releases=standing.releases + 1)
-    _require_consent_to_claims(standing.budget, standing.consents)
+    _require_consent_to_claims(standing.account.budget, standing.consents)
     account = _charge(standing.account, standing.consents, release, destination)
     summed = standing.summed
     if summed is not None and destination.pinned:
@@ -138,7 +135,7 @@ def _charge(account: Account, consents: Consents, release: Release, destination:
     if math.isinf(asked):
         _require_consent_to_unproven(account.budget, consents, release, destination)
         return None
-    after = _count(account, release, destination)
+    after = account.after(release, destination)
     if not after.permits:
         raise _exceeded(account, release, asked, after.spent)
     return after
@@ -427,17 +424,15 @@ def _absorb(standing: Standing, release: Release, destination: Destination, unpr
     standing = replace(standing, releases=standing.releases + 1, summed=summed)
     if unprotected:
         return replace(standing, unprotected=standing.unprotected + 1)
-    if standing.account is None or isinstance(release.composition, Derived):
-        return standing
-    return replace(standing, account=_count(standing.account, release, destination))
+    account = None if standing.account is None else standing.account.after(release, destination)
+    return replace(standing, account=account)
 
 
 def _absorb_summed(account: Account, release: Release, destination: Destination) -> Account:
     """The second account after a release, which is charged where it left in a secure sum with pinned keys."""
-    counts = destination.pinned and not isinstance(release.composition, Derived)
-    if not counts or math.isinf(cost(account.budget, release, destination)):
+    if not destination.pinned or math.isinf(cost(account.budget, release, destination)):
         return account
-    return _count(account, release, destination)
+    return account.after(release, destination)
 
 
 def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
@@ -775,12 +770,8 @@ class Ledger:
         with self._transaction("BEGIN"):
             return self._book.head
 
-    def contains_head(self, head: str) -> bool:
-        """Whether this ledger is the one of that receipt, or has grown from it."""
-        return self.position(head) > 0
-
     def position(self, head: str) -> int:
-        """How many entries this ledger had when this was its head; 0 where it never was."""
+        """How many entries this ledger had when this was its head; 0 where it never was: it is another ledger."""
         with self._transaction("BEGIN"):
             known = "SELECT count(*) FROM entries WHERE sequence <= (SELECT sequence FROM entries WHERE hash = ?)"
             (found,) = self._db.rows(known, [head.strip().lower()])
@@ -796,7 +787,7 @@ class Ledger:
         with self._transaction("BEGIN"):
             self._inspect()
             *_, last = self._walk(_Book())
-        if expected_head is not None and not self.contains_head(expected_head):
+        if expected_head is not None and not self.position(expected_head):
             raise self._damaged(
                 f"the head {expected_head.strip()} of your receipt is not in it: an older copy was restored, its last "
                 "entries were cut off, its hashes were recomputed, or it is another ledger"
@@ -945,7 +936,9 @@ class MemoryLedger:
         admitted = _Admissions()
         declined: dict[int, SordinoError] = {}
         for client, own in asked:
-            answer = refused.get(client) or self._admit_all(admitted, client, own)
+            answer: Standing | SordinoError = refused.get(client) or self._standings[client]
+            for release in own:
+                answer = admitted(answer, release) if isinstance(answer, Standing) else answer
             if isinstance(answer, Standing):
                 self._standings[client] = answer
                 for release in own:
@@ -953,15 +946,6 @@ class MemoryLedger:
             else:
                 declined[client] = answer
         return declined
-
-    def _admit_all(self, admitted: _Admissions, client: int, releases: Sequence[Release]) -> Standing | SordinoError:
-        standing = self._standings[client]
-        for release in releases:
-            answer = admitted(standing, release)
-            if not isinstance(answer, Standing):
-                return answer
-            standing = answer
-        return standing
 
     def _require_client(self, client: int) -> int:
         if not isinstance(client, Integral) or not 0 <= client < len(self._standings):
@@ -999,10 +983,12 @@ class _Admissions:
     def __call__(self, standing: Standing, release: Release) -> Standing | SordinoError:
         parts = (standing, release.guarantees, release.claimed, release.composition)
         question = (release.what, *map(self._number, parts))
-        answer = self._answers.get(question)
-        if answer is None:
-            answer = self._answers[question] = self._ask(standing, release)
-        return answer
+        if question not in self._answers:
+            try:
+                self._answers[question] = admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
+            except SordinoError as error:
+                self._answers[question] = error
+        return self._answers[question]
 
     def _number(self, part: object) -> int:
         """A number that equal parts share; hashing is slow, so a part seen before is recognised by its identity."""
@@ -1010,10 +996,3 @@ class _Admissions:
         if seen is None:
             seen = self._seen[id(part)] = self._numbers.setdefault(part, len(self._numbers)), part
         return seen[0]
-
-    @staticmethod
-    def _ask(standing: Standing, release: Release) -> Standing | SordinoError:
-        try:
-            return admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
-        except SordinoError as error:
-            return error

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from scipy import fft, special
+    from scipy import fft, optimize, special
 else:
-    fft, special = lazy_module("scipy.fft"), lazy_module("scipy.special")
+    fft, optimize = lazy_module("scipy.fft"), lazy_module("scipy.optimize")
+    special = lazy_module("scipy.special")
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +40,6 @@ _BINS = 2000  #: of the rough copies from which theta is chosen
 _TILTS = 1.3  #: ratio of neighbouring thetas
 _MOST_TILTS = 4  #: kept of one sum
 _MOST_TRIALS = 10  #: of thetas whose window may be too wide; every second is tried
-_LARGEST_EXPONENT = 500.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,7 @@ def two_point(epsilon: float, interval: float) -> Grid:
 # --- Gaussian noise on a sample -------------------------------------------------------------------------------------
 
 _Mixture = tuple[tuple[float, float], ...]  #: weights and means of normal distributions
+_Way = Literal["removed", "added", "exchanged"]  #: what happens to a record
 
 
 @lru_cache(maxsize=8)
@@ -111,27 +112,77 @@ def gaussian_steps(q: float, sigma: float, interval: float, *, exchanged: bool, 
     the interval, the mass of both worlds is known, which is what it takes to connect the dots. `log_tail` is the
     logarithm of the mass that is left out at the top and counted as lost.
     """
-    mixed, plain, opposite = ((1 - q, 0.0), (q, 1.0)), ((1.0, 0.0),), ((1 - q, 0.0), (q, -1.0))
     if q == 1:
-        return (_cells(q, sigma / 2 if exchanged else sigma, interval, "removed", ((1.0, 1.0),), plain, log_tail),)
-    if exchanged:
-        return (_cells(q, sigma, interval, "exchanged", mixed, opposite, log_tail),)
-    removed = _cells(q, sigma, interval, "removed", mixed, plain, log_tail)
-    return removed, _cells(q, sigma, interval, "added", plain, opposite, log_tail)
+        return (_cells(_Step(q, sigma / 2 if exchanged else sigma, "removed"), interval, log_tail),)
+    ways: tuple[_Way, ...] = ("exchanged",) if exchanged else ("removed", "added")
+    return tuple(_cells(_Step(q, sigma, way), interval, log_tail) for way in ways)
 
 
-def _cells(q: float, sigma: float, interval: float, way: str, one: _Mixture, other: _Mixture, log_tail: float) -> Grid:
+@dataclass(frozen=True)
+class _Step:
+    """One release of Gaussian noise on a Poisson sample, told one way round; its privacy loss rises with the place."""
+
+    q: float
+    sigma: float
+    way: _Way
+
+    @property
+    def worlds(self) -> tuple[_Mixture, _Mixture]:
+        """The world in which the loss is taken, and the one it is compared with."""
+        mixed, plain, opposite = ((1 - self.q, 0.0), (self.q, 1.0)), ((1.0, 0.0),), ((1 - self.q, 0.0), (self.q, -1.0))
+        if self.q == 1:
+            return ((1.0, 1.0),), plain
+        return {"removed": (mixed, plain), "added": (plain, opposite), "exchanged": (mixed, opposite)}[self.way]
+
+    def loss(self, x: float) -> float:
+        """Privacy loss at a place; used at the very top and bottom only, so roughly."""
+        above, below = ((sign * 2 * x - 1) / (2 * self.sigma**2) for sign in (1, -1))
+        if self.way == "removed":
+            return self._log_mix(above)
+        return -self._log_mix(below) if self.way == "added" else -self._log_mix(below) + self._log_mix(above)
+
+    def _log_mix(self, x: float) -> float:
+        """ln(1 - q + q e^x)."""
+        q = self.q
+        if q == 1:
+            return x
+        return x + math.log(q + (1 - q) * math.exp(-x)) if x > 0 else math.log1p(q * math.expm1(x))
+
+    def place(self, losses: Floats) -> Floats:
+        """Where the privacy loss has these values; minus or plus infinity where it never has."""
+        if self.way == "removed":
+            return self._place_removed(losses)
+        if self.way == "added":
+            return -self._place_removed(-losses)
+        q, sigma, halves = self.q, self.sigma, np.abs(losses / 2)
+        with np.errstate(divide="ignore"):  # of (1 - q) / q e^(1 / (2 sigma^2)) sinh(losses / 2)
+            logs = math.log((1 - q) / q) + 0.5 / sigma**2 + halves + np.log(-np.expm1(-2 * halves)) - math.log(2)
+        inverse = np.where(logs > 20, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 20.0))))
+        return np.asarray(sigma**2 * np.sign(losses) * (halves + inverse))
+
+    def _place_removed(self, losses: Floats) -> Floats:
+        q, sigma = self.q, self.sigma
+        if q == 1:
+            return sigma**2 * losses + 0.5
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            small = np.where(losses < -0.5, np.exp(losses) - (1 - q), np.expm1(losses) + q)
+            logs = np.where(losses > 1, losses + np.log1p(-(1 - q) * np.exp(-losses)), np.log(np.maximum(small, 0)))
+        return sigma**2 * (logs - math.log(q)) + 0.5
+
+
+def _cells(step: _Step, interval: float, log_tail: float) -> Grid:
+    (one, other), sigma = step.worlds, step.sigma
     reach = math.sqrt(-2 * log_tail) * sigma
     top, bottom = max(mean for _, mean in one) + reach, min(mean for _, mean in one) - reach
-    highest, lowest = _loss(q, sigma, way, top), _loss(q, sigma, way, bottom)
-    k = np.arange(math.floor(lowest / interval), math.ceil(highest / interval) + 1, dtype=np.float64)
-    ends = np.minimum(_place(q, sigma, way, k * interval), top)
+    first, last = math.floor(step.loss(bottom) / interval), math.ceil(step.loss(top) / interval)
+    k = np.arange(first, last + 1, dtype=np.float64)
+    ends = np.minimum(step.place(k * interval), top)
     ends[-1] = top
     ends = np.maximum.accumulate(ends)
     (mass, error), (against, error_against) = _between(one, sigma, ends), _between(other, sigma, ends)
     with np.errstate(over="ignore", invalid="ignore"):
-        ratio = np.exp(k[:-1] * interval) * (1 + 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval)))
-        fewer = np.exp(k[:-1] * interval) * (1 - 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval)))
+        slack = 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval))
+        ratio, fewer = (np.exp(k[:-1] * interval) * (1 + sign * slack) for sign in (1, -1))
         upwards = (mass + error - fewer * against + ratio * error_against) / -math.expm1(-interval)
     total = mass + error
     upwards = np.where(np.isfinite(upwards), np.clip(upwards * (1 + 8 * _ROUNDING), 0, total), total)
@@ -143,43 +194,6 @@ def _cells(q: float, sigma: float, interval: float, way: str, one: _Mixture, oth
     widest = interval * float(np.abs(k).max()) + (1 + reach) / sigma**2
     lost = float(over[0] + error_over[0])
     return Grid(interval, int(k[0]), grid, lost, 16 * _ROUNDING, 64 * _ROUNDING * (1 + widest))
-
-
-def _loss(q: float, sigma: float, way: str, x: float) -> float:
-    """Privacy loss at a place, which rises with it; at the very top and bottom only, so roughly."""
-    if way == "removed":
-        return _log_mix(q, (2 * x - 1) / (2 * sigma**2))
-    lower = -_log_mix(q, (-2 * x - 1) / (2 * sigma**2))
-    return lower if way == "added" else lower + _log_mix(q, (2 * x - 1) / (2 * sigma**2))
-
-
-def _log_mix(q: float, x: float) -> float:
-    """ln(1 - q + q e^x)."""
-    if q == 1:
-        return x
-    return x + math.log(q + (1 - q) * math.exp(-x)) if x > 0 else math.log1p(q * math.expm1(x))
-
-
-def _place(q: float, sigma: float, way: str, losses: Floats) -> Floats:
-    """Where the privacy loss has these values; minus or plus infinity where it never has."""
-    if way == "removed":
-        return _place_removed(q, sigma, losses)
-    if way == "added":
-        return -_place_removed(q, sigma, -losses)
-    halves = np.abs(losses / 2)
-    with np.errstate(divide="ignore"):  # of (1 - q) / q e^(1 / (2 sigma^2)) sinh(losses / 2)
-        logs = math.log((1 - q) / q) + 0.5 / sigma**2 + halves + np.log(-np.expm1(-2 * halves)) - math.log(2)
-    inverse = np.where(logs > 20, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 20.0))))
-    return np.asarray(sigma**2 * np.sign(losses) * (halves + inverse))
-
-
-def _place_removed(q: float, sigma: float, losses: Floats) -> Floats:
-    if q == 1:
-        return sigma**2 * losses + 0.5
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        small = np.where(losses < -0.5, np.exp(losses) - (1 - q), np.expm1(losses) + q)
-        logs = np.where(losses > 1, losses + np.log1p(-(1 - q) * np.exp(-losses)), np.log(np.maximum(small, 0)))
-    return sigma**2 * (logs - math.log(q)) + 0.5
 
 
 def _between(mixture: _Mixture, sigma: float, ends: Floats) -> tuple[Floats, Floats]:
@@ -330,14 +344,18 @@ class _Tilt:
         rounding += 8 * _ROUNDING * (abs(log_moment) + theta * largest + math.log2(masses.size + 1))
         return cls(theta, log_moment, losses, masses, error, rounding, slip + 4 * _ROUNDING * largest)
 
-    def bound(self, epsilon: float) -> float:
-        """Delta at epsilon, from above."""
-        scaled, scale = self._scaled(epsilon - self.slip)
-        return _times_exp(scaled + self._scaled_error, scale + self.rounding)
+    def bound(self, epsilon: float, sign: int = 1) -> float:
+        """Delta at epsilon, from above; with sign -1 from below."""
+        above = self.losses[int(self.losses.searchsorted(epsilon - sign * self.slip)) :] - (epsilon - sign * self.slip)
+        masses = self.masses[self.masses.size - above.size :]
+        scaled = float((masses * np.exp(-self.theta * above) * -np.expm1(-above)).sum())
+        error = sign * self.error * math.exp(float(_log_peak(np.array(self.theta))))
+        exponent = self.log_moment - self.theta * (epsilon - sign * self.slip) + sign * self.rounding
+        return _times_exp(scaled + error, exponent)
 
     def epsilon(self, delta: float) -> float:
         """An epsilon >= 0 at which delta is met."""
-        guess = self._guess(delta, self._scaled_error, self.rounding) + self.slip
+        guess = self._crossing(delta, 1)
         step = 1e-13 * max(1.0, abs(guess))
         while self.bound(guess) > delta:
             guess, step = guess + step, 2 * step
@@ -345,58 +363,27 @@ class _Tilt:
 
     def reached(self, delta: float) -> float:
         """An epsilon >= 0 at which delta is not met yet, or 0."""
-        guess = self._guess(delta, -self._scaled_error, -self.rounding) - self.slip
+        guess = self._crossing(delta, -1)
         step = 1e-13 * max(1.0, abs(guess))
-        while guess > 0:
-            scaled, scale = self._scaled(guess + self.slip)
-            if _times_exp(scaled - self._scaled_error, scale - self.rounding) >= delta:
-                return guess
+        while guess > 0 and self.bound(guess, -1) < delta:
             guess, step = guess - step, 2 * step
-        return 0.0
+        return max(0.0, guess)
 
-    @property
-    def _scaled_error(self) -> float:
-        return self.error * math.exp(float(_log_peak(np.array(self.theta))))
+    def _crossing(self, delta: float, sign: int) -> float:
+        """Where about the bound meets delta: near the middle, and on a logarithmic scale nearly on a straight line."""
 
-    def _scaled(self, epsilon: float) -> tuple[float, float]:
-        """Delta at epsilon as a number and the logarithm of its factor, e^(log_moment - theta epsilon)."""
-        above = self.losses[int(self.losses.searchsorted(epsilon)) :] - epsilon
-        masses = self.masses[self.masses.size - above.size :]
-        return float(
-            (masses * np.exp(-self.theta * above) * -np.expm1(-above)).sum()
-        ), self.log_moment - self.theta * epsilon
+        def excess(epsilon: float) -> float:
+            return math.log(max(self.bound(epsilon, sign), 1e-320)) - math.log(delta)
 
-    def _guess(self, delta: float, error: float, rounding: float) -> float:
-        """Where about the bound meets delta, from sums over all losses above each loss."""
-        middle = float(np.average(self.losses, weights=self.masses))
-        from_here = int(self.losses.searchsorted(middle - _LARGEST_EXPONENT / (self.theta + 1e-300)))
-        losses, masses = self.losses[from_here:] - middle, self.masses[from_here:]
-        weights = masses * np.exp(-self.theta * losses)
-        ones = np.cumsum(weights[::-1])[::-1]
-        others = _faded(weights, float(self.losses[1] - self.losses[0]))
-        target = math.exp(min(700.0, math.log(delta) - rounding - self.log_moment + self.theta * middle))
-        exceeding = np.flatnonzero(ones - others + error * np.exp(-self.theta * losses) > target)
-        index = min(int(exceeding[-1]) + 1, losses.size - 1) if exceeding.size else 0
-        if index == 0:
-            return float(losses[0]) + middle
-        low, high, one, other = float(losses[index - 1]), float(losses[index]), float(ones[index]), float(others[index])
-        end = high
-        for _ in range(60):
-            at = (low + high) / 2
-            exceeds = one - math.exp(at - end) * other + error * math.exp(-self.theta * at) > target
-            low, high = (at, high) if exceeds else (low, at)
-        return high + middle
-
-
-def _faded(weights: Floats, interval: float) -> Floats:
-    """From each cell on, the sum of all weights times e^(-interval) to the power of the distance."""
-    found, carried, size = np.empty(weights.size), 0.0, max(1, int(_LARGEST_EXPONENT / 2 / interval))
-    for start in reversed(range(0, weights.size, size)):
-        fading = np.exp(-interval * np.arange(weights[start : start + size].size))
-        sums = np.cumsum((weights[start : start + size] * fading)[::-1])[::-1]
-        found[start : start + size] = (sums + carried * fading[-1] * math.exp(-interval)) / fading
-        carried = float(found[start])
-    return found
+        low = high = float(np.average(self.losses, weights=self.masses))
+        step = math.sqrt(float(np.average((self.losses - low) ** 2, weights=self.masses))) + 1e-9
+        while excess(low) <= 0 and low > self.losses[0]:
+            low, step = low - step, 2 * step
+        while excess(high) > 0 and high < self.losses[-1]:
+            high, step = high + step, 2 * step
+        if excess(low) <= 0 or excess(high) > 0:
+            return low if excess(low) <= 0 else high
+        return float(optimize.brentq(excess, low, high, xtol=1e-14 * max(1.0, abs(high)), rtol=1e-14))
 
 
 def _times_exp(factor: float, exponent: float) -> float:

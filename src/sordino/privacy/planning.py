@@ -247,22 +247,20 @@ def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float)
     """Why no parameter fits, and what to change."""
     hint = "raise the budget, or spread it over fewer rounds or values"
     try:
-        alone = account_after(budget, release_of(safe), 1).spent
-    except InvalidInput as error:
-        return InvalidInput(
-            f"{rounds} rounds within epsilon {budget.limit:g} ({terms(budget)}) ask for more noise than the mechanism "
-            f"can add ({error}): {hint}"
-        )
-    spends = f"even with the most noise one round spends {alone:.4g}"
-    if math.isinf(alone):
         (release,) = _releases(release_of(safe))
-        why = [g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)]
-        spends = "nothing is proven of a single round, however much noise there is"
-        hint = "give the budget a delta, for example 1e-5"
-        if why:
-            spends, hint = f"{spends} ({'; '.join(why)})", "take a mechanism that is proven"
-        elif budget.delta > 0:
-            hint = "ask for an adjacency and an adversary that the mechanism's guarantee covers"
+        alone = account_after(budget, release, 1).spent
+        spends = f"even with the most noise one round spends {alone:.4g}"
+        if math.isinf(alone):
+            spends = "nothing is proven of a single round, however much noise there is"
+            why = [g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)]
+            if why:
+                spends, hint = f"{spends} ({'; '.join(why)})", "take a mechanism that is proven"
+            elif budget.delta > 0:
+                hint = "ask for an adjacency and an adversary that the mechanism's guarantee covers"
+            else:
+                hint = "give the budget a delta, for example 1e-5"
+    except InvalidInput as error:
+        spends = f"they ask for more noise than the mechanism can add ({error})"
     return InvalidInput(
         f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): {spends}. "
         f"What to do: {hint}"

@@ -68,16 +68,6 @@ class AuditBound:
     attack: str
     delta: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon >= 0):
-            raise InvalidInput(f"an audited epsilon must be a finite number >= 0, got {self.epsilon!r}")
-        if not 0 < self.confidence < 1:
-            raise InvalidInput(f"a confidence must lie strictly between 0 and 1, got {self.confidence!r}")
-        if self.trials < 1:
-            raise InvalidInput(f"an audit needs at least one trial, got {self.trials!r}")
-        if not 0 <= self.delta < 1:
-            raise InvalidInput(f"an audit's delta must lie in [0, 1), got {self.delta!r}")
-
 
 @dataclass(frozen=True)
 class ClientSet:
@@ -142,29 +132,27 @@ class Row:
 
     def to_json(self) -> dict[str, object]:
         """All figures, unrounded; infinity is the text "infinity"."""
+        claim = self.claimed and {
+            "epsilon": self.claimed.epsilon,
+            "delta": self.claimed.delta,
+            "formula": self.claimed.formula,
+            "adjacency": str(self.claimed.adjacency),
+            "covered": list(self.covered),
+            "unclaimed": list(self.unclaimed),
+            "proven": None if self.proven_as_claimed is None else _number(self.proven_as_claimed),
+        }
         return {
             **self.who.to_json(),
             "adversary": str(self.adversary),
             "adjacency": str(self.adjacency),
             "basis": list(self.basis),
             "losses": dict(self.losses),
-            "claimed": None if self.claimed is None else self._claim_json(self.claimed),
+            "claimed": claim,
             "proven": {"epsilon": _number(self.proven), "delta": self.delta, "unproven": list(self.unproven)},
             "proven_pure": {"epsilon": _number(self.pure), "delta": 0.0},
             "reached": self.reached,
-            "audited": None if self.audited is None else asdict(self.audited),
+            "audited": self.audited and asdict(self.audited),
             "verdict": self.verdict,
-        }
-
-    def _claim_json(self, claim: Claim) -> dict[str, object]:
-        return {
-            "epsilon": claim.epsilon,
-            "delta": claim.delta,
-            "formula": claim.formula,
-            "adjacency": str(claim.adjacency),
-            "covered": list(self.covered),
-            "unclaimed": list(self.unclaimed),
-            "proven": None if self.proven_as_claimed is None else _number(self.proven_as_claimed),
         }
 
     @classmethod
@@ -172,8 +160,7 @@ class Row:
         """The row that `to_json` wrote."""
         adversary, adjacency = adversary_named(packed["adversary"]), as_adjacency(packed["adjacency"])
         proven, claim, audited = packed["proven"], packed.get("claimed") or {}, packed.get("audited")
-        about = claim.get("adjacency", adjacency)
-        exact = claim.get("proven")
+        about, exact = claim.get("adjacency", adjacency), claim.get("proven")
         return cls(
             adversary,
             adjacency,
@@ -250,16 +237,6 @@ class View:
         for row in self.rows:
             found[row.verdict] += row.who.count
         return dict(found)
-
-    @property
-    def least(self) -> tuple[Row, ...]:
-        """Those who lost least."""
-        return tied(self.rows, min)
-
-    @property
-    def most(self) -> tuple[Row, ...]:
-        """Those who lost most."""
-        return tied(self.rows, max)
 
     @property
     def unproven(self) -> tuple[Row, ...]:
@@ -349,7 +326,7 @@ class Statement:
             "title": self.title,
             "delta": self.delta,
             "rows": [row.to_json() for row in self.rows],
-            "silent": None if self.silent is None else self.silent.to_json(),
+            "silent": self.silent and self.silent.to_json(),
             "caveats": list(self.caveats),
             "simulated": self.simulated,
         }

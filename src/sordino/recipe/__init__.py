@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -32,7 +31,7 @@ from sordino.privacy.terms import adjacency_named, adversary_named
 from sordino.recipe import tree
 from sordino.recipe.checks import conflicts
 from sordino.recipe.grammar import BudgetRule, Clients, Data, Evaluation, Model, Rounds, Sections, origin_of
-from sordino.recipe.overrides import Keys, addressed, given, overridden, parsed
+from sordino.recipe.overrides import Changes, addressed, given, overridden, parsed
 from sordino.recipe.problems import RecipeInvalid, translated
 from sordino.recipe.tree import Key
 
@@ -63,8 +62,7 @@ class Recipe(Sections):
         if folder is not None:
             data = _anchored(data, folder)
             registry.search_beside(folder)
-        changes, problems = parsed(overrides)
-        return cls._changed(data, changes, problems, label)
+        return cls._changed(data, parsed(overrides), label)
 
     @classmethod
     def from_toml(cls, text: str, code: Container[str] = ()) -> Recipe:
@@ -85,18 +83,15 @@ class Recipe(Sections):
 
     def override(self, settings: Sequence[str]) -> Recipe:
         """The same recipe with `key=value` settings, such as `training.epochs=5`; an empty value takes a key away."""
-        changes, problems = parsed(settings)
-        return self._changed(given(self), changes, problems, f"the recipe {self.name!r}")
+        return self._changed(given(self), parsed(settings), f"the recipe {self.name!r}")
 
     def with_(self, changes: Mapping[str, object]) -> Recipe:
         """The same recipe with other values at dotted keys: `recipe.with_({"training.epochs": 5})`."""
-        by_parts, problems = addressed(changes)
-        return self._changed(given(self), by_parts, problems, f"the recipe {self.name!r}")
+        return self._changed(given(self), addressed(changes), f"the recipe {self.name!r}")
 
     @classmethod
-    def _changed(
-        cls, data: Mapping[str, object], changes: Mapping[Keys, object], problems: list[Problem], label: str
-    ) -> Recipe:
+    def _changed(cls, data: Mapping[str, object], given: tuple[Changes, list[Problem]], label: str) -> Recipe:
+        changes, problems = given
         tables, more = overridden(data, changes, Sections)
         lines = [str(problem) for problem in (*problems, *more)]
         try:
@@ -232,13 +227,7 @@ def _read(text: str, label: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message = str(error)
-        found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
-        if found is None:
-            what, where = message.removesuffix(" (at end of document)"), f"line {len(text.splitlines())}, at its end"
-        else:
-            what, where = found[1], f"line {found[2]}, column {found[3]}"
-        raise RecipeInvalid([f"{where}: not TOML: {what}"], label) from None
+        raise RecipeInvalid([f"not TOML: {error}"], label) from None
 
 
 def _anchored(data: Mapping[str, object], folder: Path) -> dict[str, object]:
@@ -266,37 +255,29 @@ _STAND_INS: dict[str, object] = {
 
 
 def _all_problems(tables: Mapping[str, object], found: list[Problem]) -> list[Problem]:
-    """The problems of single keys, and of the rest of the recipe among itself."""
-    data, unusable = deepcopy(dict(tables)), [problem.path for problem in found if not problem.superfluous]
-    while True:
-        try:
-            return [*found, *conflicts(Sections.model_validate(data), unusable)]
-        except ValidationError as error:
-            wrong = translated(error, Sections, data)
-            cut = [_cut(data, problem.path) for problem in wrong]
-            unusable += [path for path, problem in zip(cut, wrong, strict=True) if path and not problem.superfluous]
-            if not any(cut):
-                return found
+    """The problems of single keys, and of the rest of the recipe among itself: a table with a wrong key is left out."""
+    data, unusable = deepcopy(dict(tables)), list[Location]()
+    for problem in found:
+        if problem.superfluous:
+            _remove(data, problem.path)
+        else:
+            name = str(problem.path[0])
+            unusable.append((name,))
+            data.pop(name, None)
+            if name in _STAND_INS:
+                data[name] = _STAND_INS[name]
+    try:
+        return [*found, *conflicts(Sections.model_validate(data), unusable)]
+    except ValidationError:  # of a table that was cut short
+        return found
 
 
-def _cut(data: dict[str, object], path: Location) -> Location | None:
-    """Take a wrong key out, or the table from which one is missing, and say what went; None if nothing did."""
-    tables: list[dict[str, object]] = [data]
-    for part in path[:-1]:
-        inner = tables[-1].get(str(part))
-        if not isinstance(inner, dict):
-            break
-        tables.append(inner)
-    depth = len(tables) - 1
-    if path[depth] not in tables[-1] and depth:
-        depth -= 1
-    name = str(path[depth])
-    if depth == 0 and name in _STAND_INS:
-        if data.get(name) == _STAND_INS[name]:
-            return None
-        data[name] = deepcopy(_STAND_INS[name])
-        return (name,)
-    return path[: depth + 1] if tables[depth].pop(name, None) is not None else None
+def _remove(table: object, path: Location) -> None:
+    *above, name = path
+    for part in above:
+        table = table.get(part) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table.pop(name, None)
 
 
 __all__ = [

@@ -16,6 +16,7 @@ from sordino.recipe.tree import Node, default_of, tags_of
 
 Keys = tuple[str, ...]
 Data = dict[str, object]
+Changes = Mapping[Keys, object]
 
 UNSET = object()  #: an empty value: the key is taken away, and its default holds
 
@@ -70,9 +71,7 @@ def _value(text: str) -> object:
         return text
 
 
-def overridden(
-    data: Mapping[str, object], changes: Mapping[Keys, object], root: type[BaseModel]
-) -> tuple[Data, list[Problem]]:
+def overridden(data: Mapping[str, object], changes: Changes, root: type[BaseModel]) -> tuple[Data, list[Problem]]:
     """The table with the changes made, and what could not be changed.
 
     Where a change gives a table another form (`kind` or `name`), keys that only the old form had go with it if they
@@ -180,7 +179,7 @@ def _said(value: object) -> object:
 
 
 def _drop_keys_of_old_form(
-    data: Data, before: Mapping[str, object], keys: Keys, changes: Mapping[Keys, object], root: type[BaseModel]
+    data: Data, before: Mapping[str, object], keys: Keys, changes: Changes, root: type[BaseModel]
 ) -> Iterator[Problem]:
     *above, tag = keys
     places, old, new = _places(data, tuple(above), root), _at(before, tuple(above)), _at(data, tuple(above))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.statement import (
@@ -149,21 +148,14 @@ def claim_terms(view: View) -> str:
 
 
 def each(view: View, of: Callable[[Row], str]) -> str:
-    """What is to be said of each group: once where it is the same for all, else with whose it is.
-
-    Of many groups, it is said of those who lost least and most.
-    """
+    """What is to be said of each group: once where it is the same for all, else with whose it is; of many, a few."""
     alike: dict[str, list[Row]] = {}
     for row in view.rows:
         alike.setdefault(of(row), []).append(row)
     said = {words: rows for words, rows in alike.items() if words}
     if len(alike) == 1 or not all(row.clients for row in view.rows):
         return "; ".join(said)
-    if len(said) <= HANDFUL:
-        return "; ".join(f"{_names([named(row.who) for row in rows])}: {words}" for words, rows in said.items())
-    told = [row for rows in said.values() for row in rows]
-    least, most = (choose(told, key=lambda row: row.proven) for choose in (min, max))
-    return f"least, {named(least.who)}: {of(least)}; most, {named(most.who)}: {of(most)}"
+    return few(f"{_names([named(row.who) for row in rows])}: {words}" for words, rows in said.items())
 
 
 def named(who: ClientSet) -> str:
@@ -355,14 +347,6 @@ def _parts(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _TableLine:
-    """One line of the table: what is shown in its columns, and the basis of its proof."""
-
-    cells: tuple[str, ...]  #: clients, change, onlooker, claimed, proven, at delta 0, audited, verdict
-    basis: str = ""
-
-
 def to_text(statement: Statement, width: int = 110) -> str:
     """A plain table with its notes and sentences, for a terminal."""
     lines = [statement.title, "=" * len(statement.title), ""]
@@ -388,32 +372,19 @@ def _table(statement: Statement) -> tuple[list[tuple[str, ...]], list[str]]:
     head = ("clients", "what may change", "who is looking", "claimed",
             f"proven (delta {figure(statement.delta)}){mark}", "at delta 0", "audited", "verdict")  # fmt: skip
     lines = [line for view in statement.views for line in _lines(view)]
-    bases = dict.fromkeys(line.basis for line in lines if line.basis)
-    numbers = {basis: f"[{number}]" for number, basis in enumerate(bases, 1)}
-    rows: list[tuple[str, ...]] = [head]
-    for line in lines:
-        note = f" {numbers[line.basis]}" if line.basis else ""
-        rows.append((*line.cells[:4], line.cells[4] + note, *line.cells[5:]))
-    used = [any(row[column] for row in rows[1:]) for column in range(len(head))]
-    cells = [tuple(cell for cell, keep in zip(row, used, strict=True) if keep) for row in rows]
-    return cells, [f"{number} {basis}" for basis, number in numbers.items()]
+    numbers = {basis: f"[{number}]" for number, basis in enumerate(dict.fromkeys(basis for _, basis in lines), 1)}
+    rows = [head, *((*cells[:4], f"{cells[4]} {numbers[basis]}", *cells[5:]) for cells, basis in lines)]
+    used = [k for k in range(len(head)) if any(row[k] for row in rows[1:])]
+    return [tuple(row[k] for k in used) for row in rows], [f"{number} {basis}" for basis, number in numbers.items()]
 
 
-def _lines(view: View) -> tuple[_TableLine, ...]:
-    """A view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
-    rows = view.rows
-    if len(rows) <= HANDFUL:
-        return tuple(_TableLine(_cells(View((row,)), named(row.who)), _basis(row)) for row in rows)
-    ends = {"least": view.least, "most": view.most}
-    alike = view.least == view.most  # nobody lost less than anybody else, whatever was claimed
-    if alike or len({row.basis for row in rows}) == 1:
-        basis = few(map(_basis, rows))
-    else:
-        basis = "; ".join(f"{end}, {_whose(own)}: {_basis(own[0])}" for end, own in ends.items())
-    cells = _cells(view, _people(rows))
-    if alike or not any(" .. " in cell for cell in cells):
-        return (_TableLine(cells, basis),)
-    return (_TableLine(cells, basis), *(_end_line(end, own, cells) for end, own in ends.items()))
+def _lines(view: View) -> Iterable[tuple[tuple[str, ...], str]]:
+    """A view's lines in the table, each with the basis of its proof; beyond a handful of groups, one line of spans."""
+    alone = [View((row,)) for row in view.rows]
+    for part in [view] if len(alone) > HANDFUL else alone:
+        whom = _people(part.rows) if part is view else named(part.rows[0].who)
+        basis = few("; ".join(row.basis) or "none" for row in part.rows)
+        yield (whom, str(part.adjacency), adversary(part), *_spans(part)), basis
 
 
 def _spans(view: View) -> tuple[str, ...]:
@@ -430,20 +401,6 @@ def _spans(view: View) -> tuple[str, ...]:
         f">= {found}{whose}" if audited else "",
         "" if judged == NO_CLAIM else judged,  # where nothing is claimed there is nothing to judge
     )
-
-
-def _cells(view: View, whom: str) -> tuple[str, ...]:
-    return (whom, str(view.adjacency), adversary(view), *_spans(view))
-
-
-def _end_line(end: str, rows: Sequence[Row], above: Sequence[str]) -> _TableLine:
-    """Those at one end of a span, under it; what the span says of all is not said again."""
-    own = zip(_spans(View((rows[0],))), above[3:], strict=True)
-    return _TableLine((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
-
-
-def _basis(row: Row) -> str:
-    return "; ".join(row.basis) or "none"
 
 
 def _dots(values: Iterable[float]) -> str:

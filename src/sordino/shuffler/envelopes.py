@@ -295,7 +295,4 @@ def _rows(contents: Bytes, terms: Terms) -> BitOutput:
     return BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values)
 
 
-__all__ = [
-    "BODY_BYTES", "NONCE_BYTES", "Body", "OpenedBatch", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
-    "mixed", "seal", "spread", "together",
-]  # fmt: skip
+__all__ = ["Body", "OpenedBatch", "seal", "spread"]

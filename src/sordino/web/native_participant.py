@@ -23,7 +23,6 @@ from websockets.exceptions import (
     ConnectionClosed,
     ConnectionClosedError,
     ConnectionClosedOK,
-    InvalidHandshake,
     InvalidStatus,
     WebSocketException,
 )
@@ -201,7 +200,7 @@ class Participant:
             )  # fmt: skip
         except InvalidStatus as error:
             raise _refused_status(error) from None
-        except (OSError, InvalidHandshake, WebSocketException) as error:
+        except (OSError, WebSocketException) as error:
             raise _Disconnected(str(error) or type(error).__name__, False) from None
         self._welcomed = False
         try:

@@ -42,7 +42,7 @@ from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
-from sordino.wire.codec import JsonObject
+from sordino.wire.codec import JsonObject, canonical
 from sordino.wire.signing import Author
 
 PROTOCOL = 2
@@ -192,9 +192,9 @@ def _terms(budget: Budget) -> JsonObject:
 def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> JsonObject:
     """What a ledger with this budget counts after reports in 1, 2, .. of these rounds."""
     account, totals = Account.opening(budget), list[float | str]()
-    for number, releases in enumerate(rounds, 1):
+    for releases in rounds:
         for release in releases:
-            account = account.after(replace(release, id=f"{number}/{release.id}"))
+            account = account.after(release)
         totals.append(_finite(account.spent))
     return _terms(budget) | {"epsilon": totals}
 
@@ -214,7 +214,7 @@ class PageTask:
     @cached_property
     def body(self) -> bytes:
         """The bytes that are served."""
-        return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return canonical(self.content)
 
     @cached_property
     def digest(self) -> str:

@@ -23,13 +23,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from sordino.errors import SordinoError
 from sordino.storage.files import append_line, reading, whole_lines, write_whole
 from sordino.web.limits import Limits
+from sordino.wire.codec import canonical
 
 ParticipantKind = Literal["page", "native"]
 TOKEN_BYTES = 15
@@ -191,7 +192,7 @@ class Places:
         if before != network:
             self._passed(member.client)
         self._networks[member.client] = network
-        self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
+        self._note({"what": "joined", **asdict(member)})
         return member, False
 
     def come(self, member: Member) -> None:
@@ -226,7 +227,7 @@ class Places:
             self._note({"what": "left", "client": member.client})
 
     def _note(self, entry: dict[str, object]) -> None:
-        line = _line(entry)
+        line = canonical(entry)
         self._pending.append(line)
         self._read(line)
 
@@ -258,11 +259,10 @@ class Places:
             if not self.find(id)
         ]
         for member in self.members.values():
-            own = {"id": member.id, "proof": member.proof, "kind": member.kind}
-            entries.append({"what": "joined", "client": member.client, **own})
+            entries.append({"what": "joined", **asdict(member)})
             if self.agreed(member):
                 entries.append({"what": "agreed", "client": member.client})
-        return [_line(entry) for entry in entries]
+        return list(map(canonical, entries))
 
     def _free(self, id: str, token: str, network: str) -> int:
         if self._invitations is not None:
@@ -334,10 +334,6 @@ class Places:
         if slot in self._members:
             raise TurnedAway("token", "this invitation was used by somebody else: ask the operator for another")
         return slot
-
-
-def _line(entry: dict[str, object]) -> bytes:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
 
 
 class Receipts:

@@ -50,6 +50,10 @@ class Layout:
     def _head(self) -> struct.Struct:
         return struct.Struct(f"<2sBB{self.fields}")
 
+    @cached_property
+    def _kinds(self) -> frozenset[int]:
+        return frozenset(self.kinds)
+
     @property
     def size(self) -> int:
         """Bytes before the first blob."""
@@ -67,7 +71,7 @@ class Layout:
         magic, version, kind, *fields = self._head.unpack_from(message)
         if (magic, version) != (self.magic, self.version):
             self._check_version(message)
-        if kind not in tuple(self.kinds):
+        if kind not in self._kinds:
             raise InvalidInput(f"{self.what} of an unknown kind {kind}")
         blobs, rest = split(message, self.blobs, self.what, self.size)
         if len(rest) and not self.rest:
