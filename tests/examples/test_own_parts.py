@@ -234,6 +234,21 @@ def test_a_copy_of_the_two_point_mechanism_serves_every_method_that_the_original
         assert sordino.run(before, workers=1).accuracy == sordino.run(after, workers=1).accuracy
 
 
+def test_the_optimizer_of_the_page_pulls_clients_back_to_the_global_model(tmp_path, monkeypatch):
+    page = (EXAMPLES.parent / "docs" / "own-parts.md").read_text()
+    (tmp_path / "prox.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = Recipe.load("fedavg-digits", ["rounds.count=1", "data.train_limit=100", "data.test_limit=30"])
+
+    def distance(*changes: str) -> float:
+        recipe = plain.override([*changes, "training.epochs=3"])
+        return float(np.linalg.norm(sordino.run(recipe, workers=1).parameters - wire(recipe).method.init().parameters))
+
+    prox = "training.optimizer.name=prox:Prox"
+    assert distance(prox, "training.optimizer.mu=0.0") == pytest.approx(distance(), rel=1e-5)
+    assert distance(prox, "training.optimizer.mu=1.0") < 0.9 * distance()
+
+
 def test_what_is_no_part_and_what_is_not_there_are_refused():
     for address, why in (("json:loads", "is no part"), ("nowhere_at_all:Part", "could not be imported")):
         with pytest.raises(RecipeInvalid, match=why):
