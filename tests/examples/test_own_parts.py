@@ -164,7 +164,9 @@ def test_a_client_declines_a_part_that_its_owner_did_not_list(example, tmp_path)
     assert caught.value.reason is Reason.CONSENT
     assert "krum" not in sys.modules
     with people.client(tmp_path / "b", people.settings(code=[address], unproven=["model update"])) as willing:
-        assert willing.offer(invited).fits == 2
+        offer = willing.offer(invited)
+    assert offer.fits == 2
+    assert any(address in caveat for caveat in offer.statement.caveats)
 
 
 @each("own_aggregation")

@@ -41,6 +41,7 @@ from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.randomness import KEY_BYTES, Keystream
+from sordino.report.caveats import own_code_caveats
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
 from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, write_whole
 from sordino.wire.messages import Plan, answer_to
@@ -294,7 +295,8 @@ class Client:
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
-        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets)
+        caveats = own_code_caveats(membership.recipe)
+        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats)
 
     # --- answering
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sordino.client.invitation import Invitation
@@ -25,12 +25,13 @@ class Offer:
     agreed: bool  #: whether the owner has agreed to these very terms before
     pinned: bool | None = None  #: whether the keys of all others are listed; None where there is no secure sum
     budgets: int = 1  #: how many budgets the releases have to fit
+    caveats: tuple[str, ...] = ()  #: what the statement's figures rest on besides
 
     @cached_property
     def statement(self) -> Statement:
         """What the whole schedule tells, computed when it is looked at."""
         title = f"What {self.invitation.federation} would learn of you"
-        return history.statement(self.schedule, 1, delta=self.delta, title=title)
+        return replace(history.statement(self.schedule, 1, delta=self.delta, title=title), caveats=self.caveats)
 
     def to_text(self, width: int = 110) -> str:
         """The statement, and how many of the rounds the budget allows."""

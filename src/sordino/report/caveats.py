@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 
 def caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
     """What a statement must say of code that is not Sordino's, and of rounds whose number was not fixed in advance."""
-    return (*_own_code(recipe), *_early_stopping(recipe.rounds, finished))
+    return (*own_code_caveats(recipe), *_early_stopping(recipe.rounds, finished))
 
 
-def _own_code(recipe: Recipe) -> tuple[str, ...]:
+def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
+    """That figures rest on the word of code that is no part of Sordino, where a recipe names some."""
     if not (own := [address for address in recipe.own_code if address != recipe.data.source]):
         return ()
     return (
-        f"This run uses {listed(own)}, which is no part of Sordino: what that code says of its own protection is its "
-        "author's word, and nobody here has checked it. An audit can refute it.",
+        f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection is "
+        "its author's word, and nobody here has checked it. An audit can refute it.",
     )
 
 
