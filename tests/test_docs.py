@@ -19,6 +19,7 @@ PAGES = [
     "docs/checks.md",
     "docs/planning.md",
     "docs/reports.md",
+    "docs/own-parts.md",
 ]
 
 

@@ -17,10 +17,11 @@ from sordino.learning import models
 from sordino.learning.splits import SplitSpec
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.aggregation import AggregationSpec
+from sordino.methods.robust import RobustSpec
 from sordino.methods.selection import SelectionSpec
 from sordino.parts import registry, toml
 from sordino.parts.tables import tag
-from sordino.privacy.guarantee import Infinite
+from sordino.privacy.guarantee import Adjacency, Infinite
 from sordino.recipe import EVERYTHING, CodeNotAllowed, Recipe, RecipeInvalid
 from sordino.runs.federation import wire
 from sordino.runs.journal import NAME
@@ -115,6 +116,72 @@ class WrongBytes(TwoPoint):
 
     def encode(self, output):
         return [report + b"x" for report in super().encode(output)]
+
+
+class Unnamed(AggregationSpec):
+    """A table that does not say its name."""
+
+
+class Stepping(AggregationSpec):
+    """A rule with a key of its own."""
+
+    kind: str = tag("stepping", "has steps")
+    steps: int = 3
+
+
+class AllRows(RobustSpec):
+    """A rule that hands back the reports as they are."""
+
+    kind: str = tag("all-rows", "no rule")
+
+    def rule(self, rows):
+        return rows
+
+
+class NoVector(AllRows):
+    """A rule that hands back nothing."""
+
+    kind: str = tag("no-vector", "nothing")
+
+    def rule(self, rows):
+        return None
+
+
+class NoWeights(AggregationSpec):
+    """A rule that weighs nobody."""
+
+    kind: str = tag("no-weights", "nobody counts")
+
+    def weights(self, upload):
+        return []
+
+
+class _Points(TwoPoint):
+    """The two points, built as the class that holds the table."""
+
+    class Spec(TwoPoint.Spec):
+        """Two points."""
+
+        def build(self, epsilon, vectors):
+            made = super().build(epsilon, vectors)
+            made.__class__ = getattr(sys.modules[HERE], self.name.partition(":")[2])
+            return made
+
+
+class Number(_Points):
+    """A mechanism that names its epsilon as a number."""
+
+    def guarantee(self, adjacency=Adjacency.CLIENT, *, values=1, client=0):
+        return 1.0
+
+
+class BareArray(_Points):
+    """A mechanism that hands back the values alone."""
+
+    guarantee = TwoPoint.guarantee
+
+    def randomize(self, values, randomness, *, tensor=0):
+        return np.zeros_like(values)
 
 
 # --- what they cannot do ----------------------------------------------------------------------------------------------
@@ -340,3 +407,40 @@ def test_what_is_wrong_with_a_part_is_said(tmp_path, monkeypatch):
         with pytest.raises(RecipeInvalid) as caught:
             recipe().override([f"{key}={address}"])
         assert address.partition(":")[2].lower()[:3] in str(caught.value).lower()
+
+
+def test_a_table_without_a_name_and_a_misspelt_key_are_said():
+    with pytest.raises(RecipeInvalid, match=r"Unnamed.*kind: str = tag"):
+        recipe({"method.aggregation": {"kind": f"{HERE}:Unnamed"}})
+    own = recipe({"method.aggregation": {"kind": f"{HERE}:Stepping"}})
+    with pytest.raises(RecipeInvalid, match=r"did you mean 'steps'\? keys here: kind, steps$"):
+        own.override(["method.aggregation.stepz=4"])
+
+
+def test_what_a_table_uses_is_a_set():
+    with pytest.raises(TypeError, match=r"Text\.uses must be a frozenset"):
+        type("Text", (AggregationSpec,), {"uses": "reports", "__module__": HERE})
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("AllRows", r"AllRows\.rule must return one vector"),
+        ("NoVector", r"NoVector\.rule must return one vector"),
+        ("NoWeights", r"NoWeights\.weights must return one number for each"),
+    ],
+)
+def test_a_rule_that_returns_something_else_is_named(name, what):
+    with pytest.raises(InvalidInput, match=what):
+        sordino.run(recipe({"method.aggregation": {"kind": f"{HERE}:{name}"}}), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("Number", r"Number\.guarantee must return a .*Guarantee"), ("BareArray", r"BareArray\.randomize must return")],
+)
+def test_a_mechanism_that_returns_something_else_is_named(name, what):
+    own = recipe({"method.mechanism": {"name": f"{HERE}:{name}"}, "method.range": {"kind": "fixed", "radius": 0.1},
+                  "clients.epsilon": 1.0})  # fmt: skip
+    with pytest.raises(InvalidInput, match=what):
+        sordino.run(own, workers=1)

@@ -12,6 +12,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from pydantic import Field
 
+from sordino.errors import InvalidInput
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.methods.upload import Float64s, Tally, Upload
 from sordino.parts.slot import Slot
@@ -34,9 +35,19 @@ class AggregationSpec(Spec):
         """The weight of every class of clients."""
         return [1.0] * len(upload.strengths)
 
+    def class_weights(self, upload: Upload) -> Sequence[float]:
+        """The weight of every class of clients: what `weights` returns, if it is one number for each."""
+        found, classes = self.weights(upload), len(upload.strengths)
+        if np.shape(found) != (classes,) or not np.isfinite(np.asarray(found, np.float64)).all():
+            raise InvalidInput(
+                f"{type(self).__name__}.weights must return one number for each of the {classes} classes of clients "
+                f"(len(upload.strengths)), got {found!r}"
+            )
+        return found
+
     def tally(self, upload: Upload) -> Tally:
         """An empty sum for one round's reports."""
-        return upload.tally(self.weights(upload))
+        return upload.tally(self.class_weights(upload))
 
     def move(self, mean: Float64s, step: Float64s) -> Float64s:
         """How far the model moves, from the mean of the reports and the step that it stands for."""

@@ -203,8 +203,18 @@ class RobustSpec(AggregationSpec):
     def rule(self, rows: Rows) -> Float64s:
         """What the rule makes of reports `[K, d]`: one vector `[d]`."""
 
+    def vector(self, rows: Rows) -> Float64s:
+        """What `rule` returns, if it is one vector `[d]`."""
+        found = np.asarray(self.rule(rows))
+        if found.shape != rows.shape[1:] or found.dtype.kind not in "fiu":
+            raise InvalidInput(
+                f"{type(self).__name__}.rule must return one vector of {rows.shape[1]} numbers for reports of shape "
+                f"{rows.shape}, got shape {found.shape} of type {found.dtype}"
+            )
+        return found
+
     def tally(self, upload: Upload) -> Tally:
-        return RobustTally(upload, self.rule)
+        return RobustTally(upload, self.vector)
 
     def check_room(self, asked: int, clients: int, values: int) -> None:
         check_room(asked, values)

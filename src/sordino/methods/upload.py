@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.mechanisms.domain import Box, IntegerRange
-from sordino.mechanisms.interface import Mechanism
+from sordino.mechanisms.interface import Mechanism, Randomized
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
 from sordino.mechanisms.plain import NoPrivacy
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Release
@@ -145,7 +145,7 @@ class Upload:
         clipped = np.zeros(len(rows))
         for c, where in self._groups(clients):
             mechanism = self.mechanisms[c]
-            randomized = mechanism.randomize(rows[where], draw([clients[k] for k in where]))
+            randomized = _randomized(mechanism, rows[where], draw([clients[k] for k in where]))
             clipped[where] = randomized.local.clipped_fraction
             for k, body in zip(where.tolist(), mechanism.encode(randomized.output), strict=True):
                 bodies[k] = (_SAMPLES.pack(min(sizes[k], self.most_samples)) if self.samples else b"") + body
@@ -160,6 +160,12 @@ class Upload:
         guarantees = tuple(
             mechanism.guarantee(adjacency, values=self.values) for adjacency in (Adjacency.CLIENT, Adjacency.COORDINATE)
         )
+        for found in guarantees:
+            if not isinstance(found, Guarantee):
+                raise InvalidInput(
+                    f"{type(mechanism).__name__}.guarantee must return a sordino.privacy.guarantee.Guarantee, or "
+                    f"unproven(adjacency, why), got {found!r}"
+                )
         upload = Release(f"{name}/{self.what}", dataset, self.what, guarantees, mechanism.claim(values=self.values))
         return (upload, samples_release(name, dataset)) if self.samples else (upload,)
 
@@ -176,7 +182,7 @@ class Upload:
     def linear(self, c: int) -> LinearEstimate:
         """How estimates of a class follow from outputs: found by asking its mechanism for those of two outputs."""
         mechanism = self.mechanisms[c]
-        shape, probe = (1, self.values), mechanism.randomize(centre(mechanism, self.values), _NO_RANDOMNESS).output
+        shape, probe = (1, self.values), _randomized(mechanism, centre(mechanism, self.values), _NO_RANDOMNESS).output
         step, low, high = 1.0, 0.0, 1.0
         match probe:
             case BitOutput():
@@ -199,6 +205,17 @@ class Upload:
         values = np.broadcast_to(np.abs(linear.slope) * (linear.high - linear.low) / 2, (self.values,))
         length = float(np.linalg.norm(values))
         return length if self.norm is None else min(length, self.norm)
+
+
+def _randomized(mechanism: Mechanism, values: ArrayLike, randomness: Randomness) -> Randomized:
+    """What a mechanism makes of values, if it is an output with its diagnostics."""
+    found = mechanism.randomize(values, randomness)
+    if not isinstance(found, Randomized):
+        raise InvalidInput(
+            f"{type(mechanism).__name__}.randomize must return Randomized(output, diagnostics), got "
+            f"{type(found).__name__}"
+        )
+    return found
 
 
 def _mean_variance(mechanism: Mechanism, values: int) -> float:

@@ -46,6 +46,11 @@ class Slot:
         if spec is not None and not self._fits(spec):
             allowed = listed(list(self.tables()), "or")
             raise InvalidInput(f"it is no {self.part} that can be used here; allowed: {allowed}")
+        if spec is not None and self.key not in spec.model_fields:
+            raise InvalidInput(
+                f"{spec.__qualname__} does not say its name: give it the field "
+                f'{self.key}: str = tag("its-name", "what it is"), with tag from sordino.parts.tables'
+            )
         return spec
 
     @property

@@ -44,6 +44,13 @@ class Spec(TomlTable):
 
         def __getattr__(self, name: str) -> Any: ...  # a slot takes tables of several forms, each with its own keys
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a declaration of the wrong type where it is written: methods compare sets."""
+        uses: object = getattr(cls, "uses", frozenset())
+        if not isinstance(uses, frozenset):
+            raise TypeError(f'{cls.__name__}.uses must be a frozenset, such as frozenset({{"reports"}}), got {uses!r}')
+
     def checks(self) -> Iterator[tuple[tuple[str, ...], Callable[[Any], Found]]]:
         """What finds conflicts between this table and the rest of the recipe, each with the keys that it reads."""
         marked = {

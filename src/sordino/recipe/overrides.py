@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from sordino.parts.tables import TAGS, tag_of
 from sordino.parts.toml import inline, shown
-from sordino.parts.words import Problem, dotted
+from sordino.parts.words import Problem, dotted, nearest
 from sordino.recipe.problems import unknown_key
 from sordino.recipe.tree import Node, default_of, tags_of
 
@@ -132,6 +132,9 @@ def _forget_other_form(table: Data, node: Node, name: str) -> None:
 def _unknown(forms: Sequence[Node], keys: Keys, root: type[BaseModel]) -> Problem:
     """The problem of a key that no form of its table has."""
     known = list(dict.fromkeys(name for form in forms if form.model for name in form.model.model_fields))
+    own = list(forms[0].model.model_fields) if forms[0].model else []
+    if nearest(keys[-1], own):  # of the form that the table has
+        return Problem(keys, unknown_key(keys, own, root))
     if not known:
         return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
     return Problem(keys, unknown_key(keys, known, root))

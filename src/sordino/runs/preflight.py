@@ -382,7 +382,7 @@ def of_federation(
             _senders(federation, plans[0], update_norm),
             federation.classes,
             budgets=federation.budgets,
-            weights=recipe.method.aggregation.weights(upload),
+            weights=recipe.method.aggregation.class_weights(upload),
             schedules=[schedule if uneven else schedule[:1] for schedule in schedules],
         ),
         upload.values,
