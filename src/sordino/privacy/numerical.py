@@ -113,13 +113,13 @@ def gaussian_steps(q: float, sigma: float, interval: float, *, exchanged: bool, 
     logarithm of the mass that is left out at the top and counted as lost.
     """
     if q == 1:
-        return (_cells(_Step(q, sigma / 2 if exchanged else sigma, "removed"), interval, log_tail),)
+        return (_cells(_SampledStep(q, sigma / 2 if exchanged else sigma, "removed"), interval, log_tail),)
     ways: tuple[_Way, ...] = ("exchanged",) if exchanged else ("removed", "added")
-    return tuple(_cells(_Step(q, sigma, way), interval, log_tail) for way in ways)
+    return tuple(_cells(_SampledStep(q, sigma, way), interval, log_tail) for way in ways)
 
 
 @dataclass(frozen=True)
-class _Step:
+class _SampledStep:
     """One release of Gaussian noise on a Poisson sample, told one way round; its privacy loss rises with the place."""
 
     q: float
@@ -170,7 +170,7 @@ class _Step:
         return sigma**2 * (logs - math.log(q)) + 0.5
 
 
-def _cells(step: _Step, interval: float, log_tail: float) -> Grid:
+def _cells(step: _SampledStep, interval: float, log_tail: float) -> Grid:
     (one, other), sigma = step.worlds, step.sigma
     reach = math.sqrt(-2 * log_tail) * sigma
     top, bottom = max(mean for _, mean in one) + reach, min(mean for _, mean in one) - reach
