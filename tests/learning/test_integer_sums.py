@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.mechanisms.exact import probability
 from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
@@ -312,9 +313,9 @@ def test_an_exchange_moves_a_sum_twice_as_far_and_needs_twice_the_noise_to_be_st
         assert isinstance(exchanged.loss, PoissonGaussian) == proven
         grid = own.grid(1)
         impossible = sum(
-            grid.noise.probability(k - grid.clip)
+            probability(grid.noise, k - grid.clip)
             for k in range(-grid.noise.reach, grid.noise.reach + grid.clip + 1)
-            if grid.noise.probability(k + grid.clip) == 0
+            if probability(grid.noise, k + grid.clip) == 0
         )
         if proven:
             assert exchanged.loss == added.loss

@@ -122,7 +122,7 @@ def law(mechanism: Mechanism, value: float) -> np.ndarray:
             return np.bincount(np.clip(v + noise, -grid.limit, grid.limit) + grid.limit, p, 2 * grid.limit + 1)
         case Exponential():
             bound, v = mechanism.domain.bound, int(mechanism._coded(given)[0][0, 0])
-            kept = np.array([float(mechanism._noise[0].probability(y - v)) for y in range(-bound, bound + 1)])
+            kept = np.array([float(probability(mechanism._noise[0], y - v)) for y in range(-bound, bound + 1)])
             return kept / kept.sum()
     raise TypeError(mechanism)
 
