@@ -44,12 +44,8 @@ class Slot:
         """The table of a part that fits, by its name or address."""
         spec = registry.find(self.part, name) if isinstance(name, str) else None
         if spec is not None and not self._fits(spec):
-            raise InvalidInput(f"it is no {self.part} that can be used here")
-        if spec is not None and self.key not in spec.model_fields:
-            raise InvalidInput(
-                f"{spec.__qualname__} does not say its name: give it the field "
-                f'{self.key}: str = tag("its-name", "what it is"), with tag from sordino.parts.tables'
-            )
+            known = listed(list(self.tables()), "or")
+            raise InvalidInput(f"it is no {self.part} that can be used here; allowed: {known}")
         return spec
 
     @property
@@ -82,6 +78,10 @@ class Slot:
         spec = self._found(value, name)
         if spec is None:
             raise self._unknown(value, name)
+        if self.key not in spec.model_fields:
+            field = f'{self.key}: str = tag("its-name", "what it is")'
+            text = f"the table {spec.__qualname__} has no field {self.key}; every {self.part} says its name: {field}"
+            raise self._refused(value, f"got {shown(name)}; {text}")
         try:
             return spec.model_validate({self.key: name, **value})
         except (ValidationError, SordinoError):

@@ -21,8 +21,8 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
     if not (own := [address for address in recipe.own_code if address != recipe.data.source]):
         return ()
     return (
-        f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection is "
-        "its author's word, and nobody here has checked it. An audit can refute it.",
+        f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "
+        "is its author's word, and nobody here has checked it. An audit can refute it.",
     )
 
 
