@@ -91,7 +91,7 @@ def reproduce(
     if quick and docs is not None:
         raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
     papers = _papers(paper, everything, list(PAPERS))
-    todo = _important(chosen(papers, only or []), priority)
+    todo = _of_priority(chosen(papers, only or []), priority)
     if list_them:
         _list(todo)
         return
@@ -131,7 +131,7 @@ def _papers(paper: str | None, everything: bool, known: list[str]) -> list[str]:
     return known if paper is None else [paper]
 
 
-def _important(found: Mapping[str, Sequence[Experiment]], priority: int) -> dict[str, list[Experiment]]:
+def _of_priority(found: Mapping[str, Sequence[Experiment]], priority: int) -> dict[str, list[Experiment]]:
     """Those of at least this priority, by paper; papers with none are left out."""
     left = {name: [e for e in own if e.priority <= priority] for name, own in found.items()}
     if not any(left.values()):
@@ -147,7 +147,7 @@ def _list(todo: Mapping[str, Sequence[Experiment]]) -> None:
             typer.echo(f"{name}  {e.id:{width}}  priority {e.priority}  seeds {e.seeds:2}  {figure:>10}  {e.what}")
 
 
-class Said(NamedTuple):
+class Summary(NamedTuple):
     """What a person is told at the end, and the exit code."""
 
     lines: list[str]
@@ -159,12 +159,12 @@ class Said(NamedTuple):
 
 def _merge(
     todo: Mapping[str, Sequence[Experiment]], records: Mapping[str, Records], places: Sequence[Path], quick: bool
-) -> Said:
-    from papers.merge import found_at, merge
+) -> Summary:
+    from papers.merge import find_records, merge
 
     lines, fit = [], 0
     for place in places:
-        sources = {name: source for name in todo if (source := found_at(place, name)) is not None}
+        sources = {name: source for name in todo if (source := find_records(place, name)) is not None}
         if not sources:
             raise InvalidInput(
                 f"no records of {', '.join(todo)} are at {place}: give a file of records, or a folder that was the "
@@ -182,7 +182,7 @@ def _merge(
                 f"{refused} refused{others}"
             )
             lines += [f"Refused ({why}): {', '.join(which)}" for why, which in came.refused.items()]
-    return Said(lines, 0 if fit else 1)
+    return Summary(lines, 0 if fit else 1)
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def _merge(
 
 def _run(
     asked: Mapping[str, Sequence[SeedRun]], records: Mapping[str, Records], out: Path, workers: int | None, device: str
-) -> Said:
+) -> Summary:
     from papers.runner import MissingData, Runner
 
     missing = MissingData()
@@ -232,7 +232,7 @@ class Display(Observer):
 
     def told(self, progress: RunProgress) -> None:
         """Show what happens to one of them; a reason to skip is given once."""
-        name, now = _named(progress.seed_run), time.monotonic()
+        name, now = _name_of(progress.seed_run), time.monotonic()
         if progress.what == "running":
             self._running, self._accuracy = name, ""
             self._began, self._said, self._seconds = now, now, []
@@ -275,11 +275,11 @@ class Display(Observer):
             self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _named(seed_run: SeedRun) -> str:
+def _name_of(seed_run: SeedRun) -> str:
     return f"{seed_run.experiment.id}, seed {seed_run.seed}"
 
 
-def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
+def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Summary:
     """How many runs of each paper were made, recorded before or skipped, and what the skipped ones want."""
     lines = []
     for name, own in ended.items():
@@ -293,7 +293,7 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
         papers = Counter(name for name, progress in skipped if progress.why == why)
         lines.append(f"Skipped ({', '.join(f'{count} of {name}' for name, count in papers.items())}): {why}")
     nothing = len(skipped) == sum(map(len, ended.values()))  # of what was asked for could be had
-    return Said(lines, 1 if nothing else 0)
+    return Summary(lines, 1 if nothing else 0)
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------

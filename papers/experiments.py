@@ -128,11 +128,11 @@ def chosen(papers: Sequence[str], only: Sequence[str]) -> dict[str, tuple[Experi
     offered = {paper: experiments(paper) for paper in papers}
     if not only:
         return offered
-    wanted = {each for name in only for each in _meant(name, offered)}
+    wanted = {each for name in only for each in _matching(name, offered)}
     return {paper: tuple(e for e in own if e.id in wanted) for paper, own in offered.items()}
 
 
-def _meant(name: str, offered: Mapping[str, Sequence[Experiment]]) -> list[str]:
+def _matching(name: str, offered: Mapping[str, Sequence[Experiment]]) -> list[str]:
     known = [experiment.id for own in offered.values() for experiment in own]
     differences = {
         gain.id: [each for pair in gain.pairs for each in pair] for paper in offered for gain in gains(paper)

@@ -21,7 +21,7 @@ class Merged:
     refused: Mapping[str, Sequence[str]]  #: why, and which
 
 
-def found_at(place: Path, paper: str) -> Records | None:
+def find_records(place: Path, paper: str) -> Records | None:
     """A paper's records: the file itself, or below a folder that `--out` or `--docs` named; None if there are none."""
     name = f"{paper}.jsonl"
     tried = [place] if not place.is_dir() else [place / "records" / name, place / "papers" / "records" / name]
@@ -61,4 +61,4 @@ def _unfit(record: Record, fingerprint: str | None) -> str:
     return ""
 
 
-__all__ = ["Merged", "found_at", "merge"]
+__all__ = ["Merged", "find_records", "merge"]

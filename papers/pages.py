@@ -229,11 +229,11 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
     parts += ["Not run:", _not_run(missing)] if missing else []
     if added := more(paper, records):
         parts.append(added)
-    notes = _together((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)
+    notes = _by_first((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)
     parts += ["Notes", "\n".join(f"* **{_listed(names)}**: {note}" for note, names in notes.items())] if notes else []
     for title, drawn in (*_plots(found), *_drawings(paper)):
         name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-")
-        write_whole(_made(figures) / f"{name}.svg", drawn.encode())
+        write_whole(_make_folder(figures) / f"{name}.svg", drawn.encode())
         parts.append(f"![{title}](figures/{name}.svg)")
     return "\n\n".join(parts)
 
@@ -245,7 +245,7 @@ def _not_run(missing: Sequence[Row]) -> str:
         figure = row.experiment.figure
         return row.experiment.what + ("" if figure is None else f" (the paper: {figure:.2f})")
 
-    places = _together((row.experiment.where, named(row)) for row in missing)
+    places = _by_first((row.experiment.where, named(row)) for row in missing)
     return "\n".join(f"* {where}: {_listed(names)}" for where, names in places.items())
 
 
@@ -258,7 +258,7 @@ def _listed(names: Iterable[str]) -> str:
     return "; ".join(stem + " / ".join(numbers) + end for (stem, end), numbers in found.items())
 
 
-def _together(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _by_first(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """What has the same first part, in order."""
     found: dict[str, list[str]] = {}
     for key, value in pairs:
@@ -305,7 +305,7 @@ def _members(found: Sequence[Row], group: str) -> list[Row]:
     return own + more
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -318,7 +318,7 @@ def write_paper(paper: str, records: Records, docs: Path) -> Path:
         text = text.rstrip() + f"\n\n## Figures\n\n{BEGIN}\n{END}\n"
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     section = paper_section(paper, records, docs / "papers" / "figures")
-    _made(page.parent)
+    _make_folder(page.parent)
     write_whole(page, f"{before}{BEGIN}\n\n{section}\n\n{END}{after}".encode())
     return page
 

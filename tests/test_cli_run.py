@@ -400,7 +400,7 @@ def test_a_comparison_is_written_into_a_folder_and_never_over_a_file(tiny, tmp_p
         refused = sordino("compare", tmp_path / "run", "--out", out, exit_code=1)
         assert refused.stderr.startswith("Refused: nothing can be written to")
         assert "--out" in refused.stderr and "Traceback" not in refused.output
-        with pytest.raises(NotWritten):
+        with pytest.raises(NotWritten, match=out.name):
             write_comparison(compare([tmp_path / "run"]), out)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

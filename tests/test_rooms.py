@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -30,6 +31,8 @@ FORBIDDEN = {
 }
 PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
+
+STILL_DOUBLE = {"Participation", "Problem", "RealClients", "Step"}  #: names that still stand in two modules
 
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
 
@@ -75,6 +78,17 @@ def test_no_module_imports_itself_by_way_of_others():
         list(TopologicalSorter(imports_of_modules()).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_a_class_name_stands_in_one_module():
+    """A leading underscore makes no other name. `Spec` is the table of every part."""
+    places = defaultdict(set)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].add(path.relative_to(SOURCE))
+    double = {name: sorted(map(str, found)) for name, found in places.items() if len(found) > 1}
+    assert not {name: found for name, found in double.items() if name not in {"Spec", *STILL_DOUBLE}}
 
 
 @pytest.mark.parametrize("room", list(FORBIDDEN))

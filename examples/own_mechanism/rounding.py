@@ -5,7 +5,7 @@ Stochastic rounding alone hides next to nothing: `guarantee` says so, and the ru
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -31,10 +31,7 @@ class Rounding(ClipOnly):
 
         name: str = tag("rounding", "rounded at random to a few levels: no proof")
         levels: Annotated[int, Ge(2), Le(256)] = Field(default=16, description="how many levels there are")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return Rounding(vectors.box(), self.levels)

@@ -245,9 +245,3 @@ def test_whoever_declines_in_a_later_step_has_withdrawn_and_may_have_sent_someth
     assert calls == [6, 5]
     assert held.attendance.declined == [5] and held.attendance.withdrawn == [4]
     assert sorted(held.attendance.reported) == [0, 1, 2, 3] and held.counted
-
-
-@pytest.mark.parametrize("rules", [{"quorum": 0}, {"deadline": 0.0}, {"deadline": -1.0}], ids=str)
-def test_senseless_rules_are_refused(rules):
-    with pytest.raises(InvalidInput):
-        Rules(**rules)

@@ -552,7 +552,7 @@ def server(setup: Path, own: CertificatePair | None = None, **said: Any) -> Iter
 
 def test_a_member_that_reaches_the_control_api_is_warned_of(setup, monkeypatch):
     """It could run an app on the server, under whose account the coordinator's key lies."""
-    monkeypatch.setattr(checks, "_listed", lambda _: {})
+    monkeypatch.setattr(checks, "_list_nodes", lambda _: {})
     with server(setup):
         for place, members in ((setup / "client-1", ["client-1"]), (setup, ["client-1", "client-2", "client-3"])):
             found = [each for each in checks.check(Deployment.read(place), place) if each.what == "control"]

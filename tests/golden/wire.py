@@ -186,7 +186,7 @@ def sealed() -> dict[str, bytes]:
     reports = [np.packbits(np.array(bits, np.uint8), bitorder="little").tobytes() for bits in BITS]
     bodies = [envelopes.seal(report, terms(), 0, server)[0] for report in reports]
     by_client = np.stack([envelopes.Body.decode(body).envelopes for body in bodies])
-    mixed = envelopes.mixed(by_client.transpose(1, 0, 2)).tobytes()
+    mixed = envelopes.mix(by_client.transpose(1, 0, 2)).tobytes()
     made = {f"envelopes-body-{k}": body for k, body in enumerate(bodies)}
     return {**made, "envelopes-batch": envelopes.batch_head(terms(), 0, len(bodies)) + mixed}
 

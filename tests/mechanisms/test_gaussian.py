@@ -55,7 +55,7 @@ def test_analytic_calibration_proves_what_was_asked_and_wastes_nothing(
     proven = accountant.epsilon(mechanism.guarantee(values=values).loss, delta)
     assert epsilon * (1 - 1e-3) <= proven <= epsilon
     size = 1.0 if isinstance(domain, L2Ball) else math.sqrt(values)
-    exact = accountant.gaussian_sigma(2 * float(np.max(domain.radius)) * size, epsilon, delta)
+    exact = 2 * float(np.max(domain.radius)) * size / accountant.mu_for(epsilon, delta)
     assert exact * (1 - 1e-12) <= mechanism.sigma[0] <= exact * (1 + 1e-3)
 
 

@@ -29,7 +29,6 @@ from sordino.privacy.accountant import (
     equal_bits_epsilon,
     gaussian_delta,
     gaussian_epsilon,
-    gaussian_sigma,
     mu_for,
 )
 from sordino.privacy.guarantee import (
@@ -106,7 +105,7 @@ def test_gaussian_curve_survives_huge_epsilons() -> None:
 
 
 def test_analytic_calibration_is_tight_and_beats_the_classic_formula() -> None:
-    sigma = gaussian_sigma(2.0, 0.5, 1e-5)
+    sigma = 2.0 / mu_for(0.5, 1e-5)
     assert gaussian_delta(2.0 / sigma, 0.5) == pytest.approx(1e-5, rel=1e-9)
     assert sigma < 2.0 * math.sqrt(2 * math.log(1.25e5)) / 0.5
 

@@ -16,7 +16,7 @@ from sordino.mechanisms import TwoPoint
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Pure, shuffled
 from sordino.shuffler import Terms, open_batch, seal, spread
-from sordino.shuffler.envelopes import NONCE_BYTES, Body, batch_head, envelope_bytes, mixed
+from sordino.shuffler.envelopes import NONCE_BYTES, Body, batch_head, envelope_bytes, mix
 
 from .parties import report, terms_of
 
@@ -44,7 +44,7 @@ def test_the_server_gets_the_counts_of_what_clients_sealed(values, group, client
     terms = terms_of(values, group=min(group, values))
     bits = np.random.default_rng(seed).integers(0, 2, (clients, values), dtype=np.uint8)
     together = np.stack([sealed(row, terms) for row in bits], axis=1)
-    opened = open_batch(batch_head(terms, 0, clients) + mixed(together).tobytes(), terms, KEY)
+    opened = open_batch(batch_head(terms, 0, clients) + mix(together).tobytes(), terms, KEY)
     assert opened.clients == clients and not opened.refused
     assert opened.counts().tolist() == bits.sum(axis=0).tolist()
 
@@ -58,7 +58,7 @@ def test_the_tally_of_a_batch_is_that_of_the_direct_channel_to_the_last_bit():
     assert direct.add(range(5), [report(row) for row in bits]) == {}
     for group in (0, 1):
         own = [k for k in range(5) if upload.class_of[k] == group]
-        mixed_up = mixed(np.stack([sealed(bits[k], terms, group) for k in own], axis=1))
+        mixed_up = mix(np.stack([sealed(bits[k], terms, group) for k in own], axis=1))
         opened = open_batch(batch_head(terms, group, len(own)) + mixed_up.tobytes(), terms, KEY)
         by_sums.add_sum(opened.sum(own))
     assert direct.mean().tobytes() == by_sums.mean().tobytes()

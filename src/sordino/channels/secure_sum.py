@@ -210,7 +210,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class _Participation:
+class _JoinedSums:
     """One client's part in the sums of one round: which it joined, and whose sum it has helped to reveal."""
 
     round: int
@@ -235,7 +235,7 @@ class Members:
         self._identities = identities  # by client; without them, keys are taken as the server hands them out
         self._at: _Round | None = None
         self._clients: dict[int, SumClient] = {}
-        self._parts: dict[tuple[str, int], _Participation] = {}  # federation, client -> the last round it took part in
+        self._parts: dict[tuple[str, int], _JoinedSums] = {}  # federation, client -> the last round it took part in
 
     def begin(self, message: bytes) -> Plan:
         """The plan that comes with a request for keys: a new sum, in which nobody takes part yet."""
@@ -304,13 +304,13 @@ class Members:
         self._clients[client] = SumClient(session, client, identity=identity, invited=invited, pledge=part.pledge)
         return self._clients[client].answer("keys", request)
 
-    def _joined(self, client: int, session: Session) -> _Participation:
+    def _joined(self, client: int, session: Session) -> _JoinedSums:
         """This client's part in the round, with one more sum; refused where it is none that may come now."""
         plan = self.plan
         known = self._parts.get((plan.federation, client))
         name = session.digest.hex()
         if known is None or known.round < plan.round:
-            return _Participation(plan.round, plan.digest.hex(), (name,))
+            return _JoinedSums(plan.round, plan.digest.hex(), (name,))
         if (known.round, known.plan) != (plan.round, plan.digest.hex()):
             raise SumRefused(f"this client took part in a sum of round {known.round} already, on another plan")
         if name in known.sessions or len(known.sessions) >= MOST_ATTEMPTS:
@@ -332,7 +332,7 @@ class Members:
     def remember(self, federation: str, client: int, kept: bytes) -> None:
         """Which sums a client joined, and what it has helped to reveal: that binds it in the sums to come."""
         if (part := json.loads(kept)["part"]) is not None:
-            self._parts[federation, client] = _Participation(
+            self._parts[federation, client] = _JoinedSums(
                 part["round"], part["plan"], tuple(part["sessions"]), tuple(part["pledge"])
             )
 

@@ -195,7 +195,7 @@ def join(
 
     message = _read(invitation)
     with Client.open(folder) as client:
-        offer = _offered(client, message, accept_older_ledger)
+        offer = _read_offer(client, message, accept_older_ledger)
         typer.echo(offer.to_text())
         name = offer.invitation.federation
         if offer.agreed:
@@ -206,7 +206,7 @@ def join(
         typer.echo(f"Joined {name}. Serve it: sordino client serve {folder} --socket PATH")
 
 
-def _offered(client: Client, message: bytes, accept_older_ledger: bool) -> Offer:
+def _read_offer(client: Client, message: bytes, accept_older_ledger: bool) -> Offer:
     """The offer, after what an older ledger lacks was counted, where the owner accepts that."""
     from sordino.privacy.ledger import terms
 

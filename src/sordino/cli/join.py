@@ -20,7 +20,7 @@ from sordino.wire.tls_address import trusting
 if TYPE_CHECKING:
     from sordino.client.client import Client
     from sordino.client.offer import Offer
-    from sordino.web.native_participant import Participation
+    from sordino.web.native_participant import ParticipationResult
 
 
 LARGEST_DELTA = 0.01  #: that a server may suggest; an owner may say more
@@ -192,7 +192,7 @@ def _word(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _print_json(client: Client, result: Participation) -> None:
+def _print_json(client: Client, result: ParticipationResult) -> None:
     from sordino.privacy.ledger import terms
 
     standing = client.standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -41,14 +42,9 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     with Ledger.open(path) as ledger:
         standings, entries = ledger.standings(), ledger.entries()
     if as_json:
-        print_json(
-            {
-                "path": str(path),
-                "head": entries[-1].hash,
-                "datasets": [_standing_as_json(name, standing) for name, standing in standings.items()],
-                "entries": [_entry_as_json(entry, standings) for entry in entries],
-            }
-        )
+        sets = [_standing_as_json(name, standing) for name, standing in standings.items()]
+        lines = [_entry_as_json(entry, standings) for entry in entries]
+        print_json({"path": str(path), "head": entries[-1].hash, "datasets": sets, "entries": lines})
         return
     _print_standings(standings)
     names = ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
@@ -123,10 +119,10 @@ def budget(
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
     about first, and stays visible in the ledger for ever.
     """
-    _changed(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    with _opened_or_created(path) as ledger:
+    _change_budget(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
+    with _open_or_create(path) as ledger:
         before = ledger.standing(dataset).budget
-        after = _changed(before, epsilon, delta, basis, adjacency, adversary)
+        after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
         if before is not None and _loosens(before, after) and not yes:
             question = f"Change {dataset!r} from {_in_words(before)} to {_in_words(after)}? More may leave then"
             typer.confirm(question, abort=True, err=True)
@@ -149,7 +145,7 @@ def consent(
     """
     if not unproven and not claimed:
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-    with _opened_or_created(path) as ledger:
+    with _open_or_create(path) as ledger:
         for what in unproven or []:
             ledger.set_consent(dataset, what, granted=not withdraw)
         if claimed:
@@ -157,7 +153,7 @@ def consent(
         _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
-def _opened_or_created(path: Path) -> Ledger:
+def _open_or_create(path: Path) -> Ledger:
     from sordino.privacy.ledger import Ledger
 
     if path.exists():
@@ -167,7 +163,7 @@ def _opened_or_created(path: Path) -> Ledger:
     return ledger
 
 
-def _changed(
+def _change_budget(
     before: Budget | None,
     epsilon: float,
     delta: float | None,
@@ -176,7 +172,6 @@ def _changed(
     adversary: str | None,
 ) -> Budget:
     """The budget that the options describe, with what they leave out taken from the one before."""
-
     base = before or Budget(limit=1.0)
     return Budget(
         limit=epsilon,
@@ -256,7 +251,6 @@ def _delta(standing: Standing) -> float:
 
 def _proven_in_words(release: Release, delta: float) -> str:
     """The epsilon of one release by itself, a line for each of its guarantees."""
-
     if isinstance(release.composition, Derived):
         return f"nothing new: derived from {', '.join(release.composition.releases)}"
     at = f" at delta {delta:g}" if delta else ""
@@ -336,10 +330,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
                 **line,
                 "kind": "release",
                 "pinned": pinned,
-                "dataset": key.dataset,
-                "federation": key.federation,
-                "round": key.round,
-                "plan_hash": key.plan_hash,
+                **asdict(key),
                 "report_sha256": report_sha256,
                 "releases": [
                     {

@@ -67,7 +67,6 @@ Unproven = Annotated[
 
 def check_place(workers: int | None, device: str | None) -> None:
     """Refuse what can be refused at once: loading PyTorch takes seconds."""
-
     check_workers(workers)
     if device is not None:
         check_device(device)

@@ -83,7 +83,7 @@ def run(
     check_place(workers, device)
     if resume is None:
         check_folder(RUNS if out is None else out)
-    chosen, folder = _chosen(recipe, overrides, seed, out, resume)
+    chosen, folder = _choose(recipe, overrides, seed, out, resume)
     if resume is not None and _is_over(folder, as_json):
         return
     files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
@@ -92,7 +92,7 @@ def run(
     if network is not None and (workers is not None or device is not None):
         raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
     made_here = out is None and resume is None
-    with _tidied(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
+    with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
         if network is not None:
             outcome = _serve(chosen, folder, resume is not None, network, display)
         else:
@@ -183,7 +183,7 @@ def _how_to_go_on(folder: Path) -> str:
 
 
 @contextmanager
-def _tidied(folder: Path, made_here: bool) -> Iterator[None]:
+def _remove_if_empty(folder: Path, made_here: bool) -> Iterator[None]:
     """A run that never began leaves no empty folder behind."""
     try:
         yield
@@ -193,7 +193,7 @@ def _tidied(folder: Path, made_here: bool) -> Iterator[None]:
                 folder.rmdir()  # refused by the system where it holds anything
 
 
-def _chosen(
+def _choose(
     name: str | None, overrides: list[str] | None, seed: int | None, out: Path | None, resume: Path | None
 ) -> tuple[Recipe, Path]:
     from sordino.recipe import EVERYTHING, Recipe

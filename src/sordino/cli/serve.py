@@ -107,9 +107,9 @@ def serve(
         raise InvalidInput(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
         )
-    hosted = {name: make(recipe, folder / name) for name, recipe in _loaded(recipes, overrides or []).items()}
+    hosted = {name: make(recipe, folder / name) for name, recipe in _load_recipes(recipes, overrides or []).items()}
     site = Site(hosted, limits, origins, live_for_all=live_for_all)
-    with _relayed(gateway, hosted):
+    with _answer_relay(gateway, hosted):
         serve_site(site, place, lambda listening: _announce(site, place, listening))
     typer.echo("Stopped. The same command goes on where it was.")
 
@@ -128,7 +128,7 @@ def _origin(given: str) -> str:
     )
 
 
-def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
+def _load_recipes(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
     from sordino.recipe import Recipe
 
     found: dict[str, Recipe] = {}
@@ -156,7 +156,7 @@ def _share(federation: str, coordinator: str, slots: str) -> GatewayShare:
 
 
 @contextmanager
-def _relayed(gateway: Path | None, hosted: Mapping[str, HostedFederation]) -> Iterator[None]:
+def _answer_relay(gateway: Path | None, hosted: Mapping[str, HostedFederation]) -> Iterator[None]:
     """Answer the relay at a socket, where this is a gateway."""
     if gateway is None:
         yield

@@ -34,14 +34,14 @@ def keys(
 
     public = keys.make(folder)
     found = {"private": str(folder / keys.PRIVATE), "public": str(folder / keys.PUBLIC)}
-    in_recipes = public.public_bytes_raw().hex()
+    found |= {"fingerprint": keys.fingerprint(public), "key": public.public_bytes_raw().hex()}
     if as_json:
-        print_json(found | {"fingerprint": keys.fingerprint(public), "key": in_recipes})
+        print_json(found)
         return
     typer.echo(f"Private key, for the server alone: {found['private']}")
     typer.echo(f"Public key, for the shuffler and all clients: {found['public']}")
-    typer.echo(f"Fingerprint: {keys.fingerprint(public)}")
-    typer.echo(f'In the recipe: method.channel.key = "{in_recipes}"')
+    typer.echo(f"Fingerprint: {found['fingerprint']}")
+    typer.echo(f'In the recipe: method.channel.key = "{found["key"]}"')
 
 
 @app.command()

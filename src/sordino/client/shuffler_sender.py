@@ -20,13 +20,11 @@ from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.shuffler.envelopes import seal, spread
-from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable, patiently
 from sordino.wire.messages import Plan
 
 STEP = "post"
 PATIENCE = 60.0  #: seconds for which a shuffler that does not answer is tried again
-AGAIN = 0.5  #: seconds between two attempts
-_PASSING = (429, 503)  #: too fast; cannot write now
 
 Found = TypeVar("Found")
 
@@ -88,15 +86,10 @@ class ShufflerSender:
 
     def _patiently(self, ask: Callable[[], Found]) -> Found:
         """Try again while the shuffler is away or busy; a refusal is final."""
-        until = time.monotonic() + self._patience
-        while True:
-            try:
-                return ask()
-            except (ShufflerUnreachable, Rejected) as error:
-                passing = isinstance(error, ShufflerUnreachable) or error.status in _PASSING
-                if not passing or time.monotonic() > until:
-                    raise Refused(Reason.UNAVAILABLE, str(error)) from None
-                time.sleep(AGAIN)
+        try:
+            return patiently(ask, self._patience)
+        except (ShufflerUnreachable, Rejected) as error:
+            raise Refused(Reason.UNAVAILABLE, str(error)) from None
 
 
 __all__ = ["STEP", "ShufflerSender"]

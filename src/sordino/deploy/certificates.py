@@ -90,7 +90,7 @@ def authority(*, now: datetime | None = None) -> CertificatePair:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
     )
-    return _signed(draft.issuer_name(_name("Sordino test authority")), key, key)
+    return _sign(draft.issuer_name(_name("Sordino test authority")), key, key)
 
 
 def server(
@@ -100,7 +100,7 @@ def server(
     if not 1 <= days <= LONGEST:
         raise InvalidInput(f"certificates are valid for 1 to {LONGEST} days, got {days}")
     names = tuple(dict.fromkeys(map(checked_host, (*hosts, *LOCAL))))
-    issuer, issuer_key = _loaded(by)
+    issuer, issuer_key = _load(by)
     begins = (now or datetime.now(UTC)) - EARLIER
     ends = min(begins + EARLIER + timedelta(days=days), issuer.not_valid_after_utc)
     if ends <= begins + EARLIER:
@@ -115,10 +115,10 @@ def server(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
-    return _signed(draft, key, issuer_key)
+    return _sign(draft, key, issuer_key)
 
 
-def _loaded(pair: CertificatePair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _load(pair: CertificatePair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
@@ -154,7 +154,7 @@ def _draft(subject: str, key: ec.EllipticCurvePrivateKey, begins: datetime, ends
     )
 
 
-def _signed(
+def _sign(
     draft: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey
 ) -> CertificatePair:
     certificate = draft.sign(by, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

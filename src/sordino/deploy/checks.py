@@ -113,10 +113,10 @@ def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[Ch
 
 
 def _flower(machine: _Machine) -> str:
-    version, remedy = _installed(), "install it: pip install 'sordino[flower]'"
+    version, remedy = _installed_flower(), "install it: pip install 'sordino[flower]'"
     if not version:
         raise _Problem("it is not installed here", remedy)
-    if not OLDEST <= _parsed(version) < BEFORE:
+    if not OLDEST <= _major_and_minor(version) < BEFORE:
         raise _Problem(f"version {version} is installed; wanted is 1.41", remedy)
     command = "flower-superlink" if machine.name == SERVER else "flower-supernode"
     if shutil.which(command) is None:
@@ -124,14 +124,14 @@ def _flower(machine: _Machine) -> str:
     return f"version {version}"
 
 
-def _installed() -> str:
+def _installed_flower() -> str:
     try:
         return metadata.version("flwr")
     except metadata.PackageNotFoundError:
         return ""
 
 
-def _parsed(version: str) -> tuple[int, ...]:
+def _major_and_minor(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
@@ -204,9 +204,9 @@ def _server(machine: _Machine) -> Iterator[CheckResult]:
     except InvalidInput:
         return  # ca.crt is missing: said above
     except (OSError, http.client.HTTPException) as error:
-        yield CheckResult(machine.name, "tls", "wrong", *_untrusted(machine.deployment.host, error))
+        yield CheckResult(machine.name, "tls", "wrong", *_why_untrusted(machine.deployment.host, error))
         return
-    for what, check in (("tls", _served), ("server", _software), ("clock", _clock)):
+    for what, check in (("tls", _certificate_in_use), ("server", _software), ("clock", _clock)):
         yield from machine.look(what, partial(check, reply))
 
 
@@ -246,7 +246,7 @@ def _ask(machine: _Machine) -> _ServerReply:
         return _ServerReply(response.status, response.read(RESPONSE), response.headers.get("Date", ""), served)
 
 
-def _served(reply: _ServerReply, machine: _Machine) -> str:
+def _certificate_in_use(reply: _ServerReply, machine: _Machine) -> str:
     """Whether the server serves the certificate in its file, as it does once started anew."""
     own = machine.folder / "server.crt"
     if machine.name == SERVER and own.is_file() and CertificateFacts.read(own.read_bytes()).der != reply.certificate:
@@ -254,7 +254,7 @@ def _served(reply: _ServerReply, machine: _Machine) -> str:
     return f"the server proves to be {machine.deployment.host}, by the authority in ca.crt"
 
 
-def _untrusted(host: str, error: Exception) -> tuple[str, str]:
+def _why_untrusted(host: str, error: Exception) -> tuple[str, str]:
     if not isinstance(error, ssl.SSLError):
         return f"the server broke off ({error})", "read the server's log: is it a SuperLink, and alive?"
     if not isinstance(error, ssl.SSLCertVerificationError):
@@ -286,8 +286,8 @@ def _software(reply: _ServerReply, machine: _Machine) -> str:
         title, version = "something else", ""
     if title != "SuperLink API":
         raise _Problem(f"{machine.deployment.address} is no SuperLink ({title})", "give the SuperLink this port")
-    here = _installed()
-    if here and _parsed(here) != _parsed(version):
+    here = _installed_flower()
+    if here and _major_and_minor(here) != _major_and_minor(version):
         says = f"it runs Flower {version}, and here is {here}"
         raise _Problem(says, "install the same version on all machines", "warning")
     return f"a SuperLink of Flower {version}"
@@ -314,7 +314,7 @@ def _nodes(machine: _Machine) -> Iterator[CheckResult]:
     """Which node keys the server knows, and which nodes are there now."""
     deployment = machine.deployment
     try:
-        known = _listed(machine)
+        known = _list_nodes(machine)
     except Exception as error:  # Flower's own client is not a published interface: whatever breaks there, say so
         says = f"the server was not asked for them ({str(error).partition(chr(10))[0]})"
         yield CheckResult(machine.name, "nodes", "warning", says, "on the server: flwr supernode list")
@@ -322,7 +322,7 @@ def _nodes(machine: _Machine) -> Iterator[CheckResult]:
     for member in deployment.machines:
         if member != SERVER:
             yield CheckResult(member, "control", "warning", _CONTROL, _CLOSE)
-    for member, line in _expected(machine).items():
+    for member, line in _expected_keys(machine).items():
         state = known.pop(line, None)
         if not line:
             yield CheckResult(member, "node", "wrong", "its public key is missing here", "copy the folder again")
@@ -349,7 +349,7 @@ _CONTROL = (
 _CLOSE = "let a proxy before the server pass on to nodes what they need, and nothing else: docs/deploy.md"
 
 
-def _expected(machine: _Machine) -> dict[str, bytes]:
+def _expected_keys(machine: _Machine) -> dict[str, bytes]:
     """The public keys that this folder has; empty where a file is missing."""
     if machine.name != SERVER:
         return {machine.name: _public(machine.folder / "node.pub")}
@@ -364,7 +364,7 @@ def _public(path: Path) -> bytes:
         return b""
 
 
-def _listed(machine: _Machine) -> dict[bytes, str]:
+def _list_nodes(machine: _Machine) -> dict[bytes, str]:
     """The server's nodes by their public keys, each with its status."""
     from sordino.flower import require
 
@@ -384,7 +384,7 @@ def _listed(machine: _Machine) -> dict[bytes, str]:
 
 def _client(machine: _Machine) -> Iterator[CheckResult]:
     """The owner's client: made, joined to this federation on these terms, answering. The first fault ends it."""
-    for what, check in (("node key", _key), ("client", _joined), ("serving", _serving)):
+    for what, check in (("node key", _key), ("client", _agreement), ("serving", _serving)):
         found = machine.look(what, check)
         yield from found
         if any(result.wrong for result in found):
@@ -402,7 +402,7 @@ def _key(machine: _Machine) -> None:
         raise _Problem("node.pub is not the public key of node.key", "copy both again")
 
 
-def _joined(machine: _Machine) -> str:
+def _agreement(machine: _Machine) -> str:
     deployment, folder = machine.deployment, machine.folder / CLIENT
     if not (folder / "client.toml").is_file():
         raise _Problem(f"{folder} is no client's folder yet", _step(machine, "client init"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
 from sordino.deploy.deployment import CLIENT, CONNECTION, KEY, SEALED_TO, SERVER, SOCKET, TOKEN, Deployment
+from sordino.wire.tls_address import is_loopback
 
 #: Flower reads these when it starts: nothing is sent to its makers, nothing is installed while it runs.
 QUIET = {
@@ -93,16 +93,10 @@ def _client(deployment: Deployment, member: str) -> tuple[Step, ...]:
 
 
 def _listening(host: str) -> str:
-    """A test on one machine stays on it; any other server listens on all of its addresses."""
-    if host == "localhost":
-        return "127.0.0.1"
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "0.0.0.0"
-    if address.is_loopback:
-        return host
-    return "::" if address.version == 6 else "0.0.0.0"
+    """Where the server listens: a test on one machine stays on it, any other server is on all of its addresses."""
+    if is_loopback(host):
+        return "127.0.0.1" if host == "localhost" else host
+    return "::" if ":" in host else "0.0.0.0"
 
 
 def environment(deployment: Deployment, machine: str) -> str:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,24 +49,19 @@ class SocketFleet(Fleet):
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
         """Hand every client its invitation, all at once; those that do not take part come back with the reason."""
-        refused: dict[int, str] = {}
         until = time.monotonic() + self._patience
 
-        def ask(client: int, message: bytes) -> None:
+        def refusal(client: int) -> str | None:
             try:
-                response = self._ask(client, Request(What.JOIN, "", message), until)
+                response = self._ask(client, Request(What.JOIN, "", invitations[client]), until)
             except NoAnswer as error:
-                refused[client] = str(error)
-                return
-            if not response.fine:
-                refused[client] = response.reason
+                return str(error)
+            return None if response.fine else response.reason
 
-        asking = [threading.Thread(target=ask, args=each, daemon=True) for each in invitations.items()]
-        for thread in asking:
-            thread.start()
-        for thread in asking:
-            thread.join()
-        return dict(sorted(refused.items()))
+        clients = sorted(invitations)
+        with ThreadPoolExecutor(max(1, len(clients))) as pool:
+            refusals = zip(clients, pool.map(refusal, clients), strict=True)
+            return {client: why for client, why in refusals if why is not None}
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
         """The clients' replies as they come; whoever cannot be reached in time does not answer.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.parts.toml import inline
-from sordino.storage.files import NotWritten, write_whole
+from sordino.storage.files import make_folder, write_whole
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -174,14 +174,10 @@ def app_name(federation: str) -> str:
 
 def _make(place: Path, files: dict[str, str]) -> None:
     """Make the folders; what lies there and was not written by `write_app` is not touched."""
-    known = {*files, "federation"}
-    try:
-        found = {str(path.relative_to(place)) for path in place.rglob("*") if "__pycache__" not in path.parts}
-        if other := sorted(found - known):
-            raise InvalidInput(f"{place} holds other files ({', '.join(other[:3])}): give a new folder for the app")
-        (place / "federation").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotWritten(f"{place} could not be made ({error.strerror or error}): give another folder") from None
+    found = {str(path.relative_to(place)) for path in place.rglob("*") if "__pycache__" not in path.parts}
+    if other := sorted(found - {*files, "federation"}):
+        raise InvalidInput(f"{place} holds other files ({', '.join(other[:3])}): give a new folder for the app")
+    make_folder(place / "federation")
 
 
 __all__ = ["PATIENCE", "WAIT", "RunConfig", "app_name", "write_app"]

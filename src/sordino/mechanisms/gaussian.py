@@ -263,7 +263,7 @@ def _least_sigma(domain: Box | L2Ball, epsilon: float, delta: float, values: int
     sensitivity = 2 * float(np.max(domain.radius)) * size
     target = epsilon
     for _ in range(16):
-        sigma = accountant.gaussian_sigma(sensitivity, target, delta)
+        sigma = sensitivity / accountant.mu_for(target, delta)
         proven = accountant.epsilon(Gaussian(sigma, domain).guarantee(values=values).loss, delta)
         if proven <= epsilon:
             return sigma

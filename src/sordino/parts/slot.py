@@ -44,8 +44,8 @@ class Slot:
         """The table of a part that fits, by its name or address."""
         spec = registry.find(self.part, name) if isinstance(name, str) else None
         if spec is not None and not self._fits(spec):
-            known = listed(list(self.tables()), "or")
-            raise InvalidInput(f"it is no {self.part} that can be used here; allowed: {known}")
+            allowed = listed(list(self.tables()), "or")
+            raise InvalidInput(f"it is no {self.part} that can be used here; allowed: {allowed}")
         return spec
 
     @property

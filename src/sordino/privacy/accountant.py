@@ -101,7 +101,11 @@ def delta(loss: Loss, epsilon: float, *, adjacency: Adjacency = Adjacency.CLIENT
 
 
 def mu_for(epsilon: float, delta: float) -> float:
-    """Largest mu whose Gaussian curve meets (epsilon, delta): delta_mu(epsilon) <= delta."""
+    """Largest mu whose Gaussian curve meets (epsilon, delta): delta_mu(epsilon) <= delta.
+
+    Noise of standard deviation sensitivity / mu is the least that does (Balle & Wang 2018, Theorem 8). It is valid for
+    every epsilon, unlike sqrt(2 ln(1.25/delta)) / epsilon, which is not a proof from epsilon = 1 on.
+    """
     _check_epsilon(epsilon)
     if not 0 < delta < 1:
         raise InvalidInput(f"delta must lie strictly between 0 and 1 for Gaussian noise, got {delta!r}")
@@ -109,17 +113,6 @@ def mu_for(epsilon: float, delta: float) -> float:
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
     return _bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, holds=0.0, fails=high)
-
-
-def gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
-    """Least standard deviation that makes a release of this L2 sensitivity (epsilon, delta) private.
-
-    Balle & Wang 2018, Theorem 8: valid for every epsilon, unlike sqrt(2 ln(1.25/delta)) / epsilon, which is not a
-    proof from epsilon = 1 on.
-    """
-    if not (math.isfinite(sensitivity) and sensitivity > 0):
-        raise InvalidInput(f"sensitivity must be a finite number > 0, got {sensitivity!r}")
-    return sensitivity / mu_for(epsilon, delta)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -375,13 +375,18 @@ class _Book:
     sequence: int = 0
     head: str = _GENESIS
     standings: dict[str, Standing] = field(default_factory=dict)
-    #: data set -> (release, where it went, whether it was unprotected)
-    history: dict[str, list[tuple[Release, Destination, bool]]] = field(default_factory=dict)
     reports: dict[ReportKey, Entry] = field(default_factory=dict)
     release_ids: set[str] = field(default_factory=set)
 
     def standing(self, dataset: str) -> Standing:
         return self.standings.get(dataset, Standing())
+
+    def history(self, dataset: str) -> Iterator[tuple[Release, Destination, bool]]:
+        """All releases of a data set, where each went and whether it was unprotected."""
+        for entry in self.reports.values():
+            match entry.event:
+                case Released(key, releases, unprotected) as event if key.dataset == dataset:
+                    yield from ((each, event.destination, each.id in unprotected) for each in releases)
 
     def fold(self, entry: Entry) -> None:
         self.sequence, self.head = entry.sequence, entry.hash
@@ -396,15 +401,14 @@ class _Book:
                 self.reports[key] = entry
                 self.release_ids |= {release.id for release in releases}
                 for release in releases:
-                    left = release, event.destination, release.id in unprotected
-                    self.history.setdefault(key.dataset, []).append(left)
-                    self.standings[key.dataset] = _absorb(self.standing(key.dataset), *left)
+                    standing, lost = self.standing(key.dataset), release.id in unprotected
+                    self.standings[key.dataset] = _absorb(standing, release, event.destination, lost)
 
     def under(self, dataset: str, budget: Budget) -> Standing:
         """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
         before = self.standing(dataset)
         standing = Standing.opening(budget, before.consents)
-        for release, destination, _ in self.history.get(dataset, []):
+        for release, destination, _ in self.history(dataset):
             standing = _absorb(standing, release, destination, math.isinf(cost(budget, release, destination)))
         return replace(standing, summed=before.summed)
 
@@ -413,7 +417,7 @@ class _Book:
         if budget is None:
             return None
         account = Account.opening(budget)
-        for release, destination, _ in self.history.get(dataset, []):
+        for release, destination, _ in self.history(dataset):
             account = _absorb_summed(account, release, destination)
         return account
 
@@ -648,7 +652,7 @@ class Ledger:
     def _require_countable(self, dataset: str, budget: Budget, *, pinned: bool = False) -> None:
         consents = self._book.standing(dataset).consents
         _require_consent_to_claims(budget, consents)
-        for release, destination, unprotected in self._book.history.get(dataset, []):
+        for release, destination, unprotected in self._book.history(dataset):
             counts = destination.pinned if pinned else not unprotected
             if counts and math.isinf(cost(budget, release, destination)):
                 _require_consent_to_unproven(budget, consents, release, destination)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from pydantic import BaseModel
 
@@ -33,19 +34,13 @@ def _reads(*keys: str) -> Callable[[_Find], _Find]:
 def conflicts(recipe: Sections, unusable: Sequence[Location] = ()) -> list[Problem]:
     """What does not fit together, in the order of the tables, leaving out all that reads an unusable place."""
     found = []
-    for place, keys, find in _all_checks(recipe):
+    parts = ((place, keys, find) for place, part in _parts(recipe, ()) for keys, find in part.checks())
+    for place, keys, find in chain((((), keys, find) for keys, find in _CHECKS), parts):
         read = [_location(place, key) for key in keys]
         if not any(_overlap(one, other) for one in read for other in unusable):
             found += [Problem(_location(place, key), text) for key, text in find(recipe)]
     order = list(Sections.model_fields)
     return sorted(found, key=lambda problem: order.index(str(problem.path[0])))
-
-
-def _all_checks(recipe: Sections) -> Iterator[tuple[Location, tuple[str, ...], _Find]]:
-    """The checks of the whole and of every part in it, with the place of the part."""
-    yield from (((), keys, find) for keys, find in _CHECKS)
-    for place, part in _parts(recipe, ()):
-        yield from ((place, keys, find) for keys, find in part.checks())
 
 
 def _parts(table: BaseModel, place: Location) -> Iterator[tuple[Location, Spec]]:

@@ -52,7 +52,8 @@ def _problem(error: ErrorDetails, spot: Spot, root: type[BaseModel]) -> Problem:
             return Problem(spot.path, error["msg"])
     node = spot.node
     assert node is not None
-    hint = nearest(given, _names(node)) if isinstance(given, str) else _nearest_key(given, spot)
+    names = [value for form in node.forms for value in tree.literals(form)]
+    hint = nearest(given, names) if isinstance(given, str) else _nearest_key(given, node)
     return Problem(spot.path, f"got {shown(given)}; {hint}allowed: {allowed(node)}")
 
 
@@ -62,13 +63,9 @@ def _purpose(spot: Spot) -> str:
     return f"{purpose}(allowed: {allowed(spot.node)})" if spot.node else purpose.strip()
 
 
-def _names(node: tree.Node) -> Sequence[str]:
-    return [value for form in node.forms for value in tree.literals(form)]
-
-
-def _nearest_key(given: object, spot: Spot) -> str:
+def _nearest_key(given: object, node: tree.Node) -> str:
     """For a table whose keys tell its form, the key that was meant."""
-    known = [name for model in spot.node.models for name in model.model_fields] if spot.node else []
+    known = [name for model in node.models for name in model.model_fields]
     return nearest(next(iter(given), ""), known) if isinstance(given, dict) and known else ""
 
 

@@ -97,11 +97,10 @@ def noise(view: View) -> str:
     for row in view.rows:
         for kind, times in row.losses:
             found.setdefault(kind, []).append(times)
-    return "; ".join(_rounds_of(times, _NOISE[kind]) for kind, times in found.items() if kind in _NOISE)
-
-
-def _rounds_of(times: Sequence[int], what: str) -> str:
-    return what if max(times) == 1 else f"{span(times, shown=count)} rounds of {what}"
+    rounds = {
+        kind: "" if max(times) == 1 else f"{span(times, shown=count)} rounds of " for kind, times in found.items()
+    }
+    return "; ".join(f"{often}{_NOISE[kind]}" for kind, often in rounds.items() if kind in _NOISE)
 
 
 def meanings(statement: Statement) -> str:

@@ -51,12 +51,6 @@ class Rules:
     quorum: int = 1
     deadline: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.quorum < 1:
-            raise InvalidInput(f"quorum must be at least 1, got {self.quorum}")
-        if self.deadline is not None and not self.deadline > 0:
-            raise InvalidInput(f"deadline must be a number of seconds > 0, got {self.deadline!r}")
-
 
 @dataclass
 class Attendance:

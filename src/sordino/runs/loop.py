@@ -197,13 +197,6 @@ class Run:
             # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
-        attendance = outcome.attendance
-        if attendance.refused and not attendance.reported and not self._side.may_return:
-            raise InvalidInput(
-                f"every report of round {plan.round} is refused, though simulated clients lie about nothing: the "
-                f"mechanism or the method makes reports that it does not take itself. The first: "
-                f"{next(iter(attendance.refused.values()))}"
-            )
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
         record = replace(record, seconds=self._seconds())

@@ -25,7 +25,7 @@ import numpy as np
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.privacy.accountant import Account, compose
-from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release, check_count
+from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release
 from sordino.privacy.ledger import cost
 from sordino.privacy.planning import rounds_allowed
 from sordino.randomness import Keystream
@@ -165,19 +165,12 @@ class Preflight:
     facts: Facts = Facts()
 
     def __post_init__(self) -> None:
-        check_count("values", self.values)
-        check_count("rounds", self.rounds)
         if not self.groups:
             raise InvalidInput("there are no clients: give at least one group")
         if not 0 < self.asked <= self.clients:
             raise InvalidInput(
                 f"asked must be a number of clients, above 0 and at most {self.clients}, got {self.per_round!r}"
             )
-        for name, size in (("update_norm", self.update_norm), ("largest_value", self.largest_value)):
-            if size is not None and not (math.isfinite(size) and size > 0):
-                raise InvalidInput(
-                    f"{name} must be a finite number > 0 (leave it out if it is not known), got {size!r}"
-                )
         if any(group.uneven and len(group.schedule) != self.rounds for group in self.groups):
             raise InvalidInput(f"a schedule says what is released in each of the {self.rounds} rounds: give as many")
 

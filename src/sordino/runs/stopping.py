@@ -81,7 +81,8 @@ class Stopping:
         if progress.lost >= LOST_ROUNDS:
             return f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}"
         if round >= rounds.count:
-            return f"all {rounds.count} rounds are done" if rounds.count > 1 else "its one round is done"
+            done = f"all {rounds.count} rounds are done" if rounds.count > 1 else "its one round is done"
+            return f"{done}, and the last did not count because {progress.why_lost}" if progress.lost else done
         left = self._clients - len(self._unwilling)
         if left >= rounds.quorum:
             return None

@@ -11,11 +11,11 @@ A batch stays at the shuffler until a later round begins, by when the state afte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -24,7 +24,7 @@ from sordino.errors import InvalidInput
 from sordino.methods.upload import Lost, ReportSum
 from sordino.shuffler import keys
 from sordino.shuffler.parallel import open_batch
-from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable
+from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable, patiently
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Plan
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 POLL = 0.1  #: seconds between two looks for a batch
 GRACE = 30.0  #: seconds that a shuffler may be silent, or late with a batch that is due
 EARLIER = 4  #: rounds that a shuffler keeps waiting, at most
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ class ServiceChannel(Channel):
                 "`sordino shuffler keys` printed the one to put there"
             )
         self._method, self._given, self._access, self._workers = method, given, access, workers
-        self.refused: Mapping[int, Mapping[str, int]] = {}  #: of the last round, by class: envelopes that were bad
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
@@ -78,11 +75,10 @@ class ServiceChannel(Channel):
         members = tally.classes(clients)
         counts = [len(members.get(group, ())) for group in range(len(tally.upload.strengths))]
         terms = Terms.of(asked, tally.upload.values, counts, self._given.seconds, self._given.group)
-        self.refused = {}
         for earlier in range(max(1, terms.round - EARLIER), terms.round):  # counted for good: their state is on disk
             self.let_go(earlier, terms.classes)
         try:
-            self._patiently(lambda: self._access.remote.open_round(terms))
+            patiently(lambda: self._access.remote.open_round(terms), GRACE)
         except (Rejected, ShufflerUnreachable) as error:
             yield from (Lost(group, str(error)) for group in members)
             return
@@ -96,14 +92,13 @@ class ServiceChannel(Channel):
     ) -> ReportSum | Lost:
         try:
             if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
-                self._patiently(lambda: self._access.remote.withdraw(terms.round, group))
+                patiently(lambda: self._access.remote.withdraw(terms.round, group), GRACE)
             batch = self._batch(terms.round, group, until)
         except (Rejected, ShufflerUnreachable) as error:
             return Lost(group, str(error))
         if batch is None:
             return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
         found = open_batch(batch, terms, self._access.key, self._workers)
-        self.refused = {**self.refused, group: found.refused}
         if not found.clients:
             return Lost(group, f"not one whole report of class {group} could be opened: {dict(found.refused)}")
         # An answer may have been lost when its envelopes were not: others of the class stand for those then.
@@ -111,23 +106,11 @@ class ServiceChannel(Channel):
         return found.sum(names)
 
     def _batch(self, round: int, group: int, until: float) -> bytes | None:
-        while (batch := self._patiently(lambda: self._access.remote.batch(round, group))) is None:
+        while (batch := patiently(lambda: self._access.remote.batch(round, group), GRACE)) is None:
             if time.monotonic() > until:
                 return None
             time.sleep(POLL)
         return batch
-
-    @staticmethod
-    def _patiently(ask: Callable[[], Found]) -> Found:
-        """Ask again while the shuffler cannot be reached: it may be starting anew."""
-        until = time.monotonic() + GRACE
-        while True:
-            try:
-                return ask()
-            except ShufflerUnreachable:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(5 * POLL)
 
     def let_go(self, round: int, classes: int) -> None:
         """Tell the shuffler that a round's batches are counted for good; for the last round nobody else does."""

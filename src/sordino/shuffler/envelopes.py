@@ -160,7 +160,7 @@ def batch_head(terms: Terms, group: int, clients: int) -> bytes:
     return _BATCH.pack(group, envelope_bytes(terms), terms.positions, clients, terms.digest)
 
 
-def mixed(envelopes: Bytes) -> Bytes:
+def mix(envelopes: Bytes) -> Bytes:
     """`[positions, n, bytes]`, for each position in an order of its own, which the operating system draws.
 
     Sorting n random words of 64 bits gives every order alike, up to n^2 * 2^-65 for two that are equal.
@@ -226,10 +226,12 @@ class Sealed:
         start = 0
         for k in range(count):
             position = self.first + k
-            info, unused = place + numbers((self.group, position)), _unused_bits(terms, position)
+            info = place + numbers((self.group, position))
+            used = min(terms.group, terms.values - position * terms.group)
+            unused = (1 << 8 * terms.content_bytes) - (1 << used)  # bits that stand for no value
             heard: set[bytes] = set()
             for _ in range(self.clients):
-                found = _opened(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
+                found = _open_one(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
                 start += size
                 if isinstance(found, str):
                     refused[found] += 1
@@ -239,41 +241,29 @@ class Sealed:
         return Opening(contents, good, dict(refused))
 
 
-def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
+def divide(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     """A batch in so many parts of about as many positions, fewer where it has not as many; another's is refused."""
-    group, clients, whole = _checked_batch(batch, terms)
-    each = envelope_bytes(terms) * clients
-    edges = [terms.positions * k // parts for k in range(parts + 1)]
-    return [
-        Sealed(group, clients, first, whole[each * first : each * end]) for first, end in pairwise(edges) if end > first
-    ]
-
-
-def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
-    """All parts of a batch, in their order, opened."""
-    contents = np.concatenate([part.contents for part in parts], axis=1)
-    good = min(int(part.good.min()) for part in parts)
-    refused = sum((Counter(part.refused) for part in parts), Counter[str]())
-    return OpenedBatch(group, _rows(contents[:good], terms), dict(refused))
-
-
-def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int, Buffer]:
-    """Class, clients and envelopes of a batch."""
     _, (group, size, positions, clients, digest), _, envelopes = _BATCH.unpack(memoryview(batch))
     if digest != terms.digest or (size, positions) != (envelope_bytes(terms), terms.positions):
         raise InvalidInput("this batch is of another round than these terms")
-    if clients < 1 or len(envelopes) != size * positions * clients:
+    each = size * clients
+    if clients < 1 or len(envelopes) != each * positions:
         raise InvalidInput(f"a batch of {clients} clients has another length than {len(batch)} bytes: fetch it again")
-    return group, clients, envelopes
+    edges = sorted({positions * k // parts for k in range(parts + 1)})
+    return [Sealed(group, clients, a, envelopes[each * a : each * b]) for a, b in pairwise(edges)]
 
 
-def _unused_bits(terms: Terms, position: int) -> int:
-    """The mask of bits that stand for no value, in the envelope at this position as one number."""
-    used = min(terms.group, terms.values - position * terms.group)
-    return (1 << 8 * terms.content_bytes) - (1 << used)
+def join_parts(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
+    """All parts of a batch, in their order, opened."""
+    good = min(int(part.good.min()) for part in parts)
+    contents = np.concatenate([part.contents for part in parts], axis=1)[:good]
+    bits = np.unpackbits(contents, axis=2, bitorder="little")[:, :, : terms.group]
+    bits = bits.reshape(good, terms.positions * terms.group)[:, : terms.values]
+    refused = sum((Counter(part.refused) for part in parts), Counter[str]())
+    return OpenedBatch(group, BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values), dict(refused))
 
 
-def _opened(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[bytes], unused: int) -> bytes | str:
+def _open_one(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[bytes], unused: int) -> bytes | str:
     """The content, or why there is none. A nonce counts as heard once it has opened: no rubbish can take its place."""
     nonce = envelope[:NONCE_BYTES]
     if nonce in heard:
@@ -286,13 +276,6 @@ def _opened(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[b
         return "outside the output set"
     heard.add(nonce)
     return content
-
-
-def _rows(contents: Bytes, terms: Terms) -> BitOutput:
-    clients = len(contents)
-    bits = np.unpackbits(contents, axis=2, bitorder="little")[:, :, : terms.group]
-    bits = bits.reshape(clients, terms.positions * terms.group)[:, : terms.values]
-    return BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values)
 
 
 __all__ = ["Body", "OpenedBatch", "seal", "spread"]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.errors import InvalidInput
 from sordino.parts.hardware import cores
-from sordino.shuffler.envelopes import OpenedBatch, Opening, Sealed, divided, envelope_bytes, together
+from sordino.shuffler.envelopes import OpenedBatch, Opening, Sealed, divide, envelope_bytes, join_parts
 from sordino.shuffler.terms import Terms
 
 WORTHWHILE = 10_000  #: envelopes for which another process is started: about 0.7 seconds of work
@@ -27,12 +27,12 @@ def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: in
     if workers is not None and workers < 1:
         raise InvalidInput(f"a batch is opened by at least one process, got {workers}")
     enough = len(batch) // (WORTHWHILE * envelope_bytes(terms))
-    parts = divided(batch, terms, workers or max(1, min(cores(), enough)))
+    parts = divide(batch, terms, workers or max(1, min(cores(), enough)))
     if len(parts) == 1:
-        return together(parts[0].group, [parts[0].open(terms, server)], terms)
+        return join_parts(parts[0].group, [parts[0].open(terms, server)], terms)
     with ThreadPoolExecutor(len(parts)) as waiting:
         found = list(waiting.map(lambda part: _open_elsewhere(part, terms, server), parts))
-    return together(parts[0].group, found, terms)
+    return join_parts(parts[0].group, found, terms)
 
 
 def _open_elsewhere(part: Sealed, terms: Terms, server: X25519PrivateKey) -> Opening:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from pydantic import BeforeValidator
@@ -18,6 +20,10 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.terms import STRICT, Terms, read_json
 from sordino.wire.messages import Plan
 from sordino.wire.tls_address import is_loopback, trusting
+
+AGAIN = 0.5  #: seconds between two attempts
+PASSING = (429, 503)  #: too fast; cannot write now
+Found = TypeVar("Found")
 
 
 class ShufflerUnreachable(SordinoError):
@@ -30,6 +36,19 @@ class Rejected(SordinoError):
     def __init__(self, status: int, why: str) -> None:
         super().__init__(f"the shuffler refused: {why}")
         self.status = status
+
+
+def patiently(ask: Callable[[], Found], seconds: float) -> Found:
+    """Ask again, for so many seconds, while the shuffler is away or busy; a refusal is final."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (ShufflerUnreachable, Rejected) as error:
+            passing = isinstance(error, ShufflerUnreachable) or error.status in PASSING
+            if not passing or time.monotonic() > until:
+                raise
+            time.sleep(AGAIN)
 
 
 def _public_key(given: object) -> object:
@@ -144,4 +163,4 @@ def _why(error: urllib.error.HTTPError) -> str:
         return f"status {error.code}"
 
 
-__all__ = ["Announcement", "Rejected", "Remote", "ShufflerUnreachable"]
+__all__ = ["Announcement", "Rejected", "Remote", "ShufflerUnreachable", "patiently"]

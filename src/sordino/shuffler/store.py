@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mixed
+from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mix
 from sordino.shuffler.terms import LONGEST_NAME, MOST_CLIENTS, Terms
 from sordino.storage.files import make_folder, write_whole
 from sordino.storage.sqlite import Database
@@ -97,7 +97,7 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
     return Unavailable("the shuffler cannot write now: nothing was accepted. Send it again")
 
 
-def _hashed(token: str) -> bytes:
+def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -130,7 +130,7 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
             token = secrets.token_urlsafe(32)
             write_whole(folder / SERVER_TOKEN, token.encode() + b"\n", 0o600)
             with self._db.transaction():
-                self._db.execute("INSERT INTO server VALUES (1, ?)", (_hashed(token),))
+                self._db.execute("INSERT INTO server VALUES (1, ?)", (_hash(token),))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -151,18 +151,18 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
             known = {name for (name,) in self._db.rows("SELECT name FROM clients")}
             if known & set(names) or len(tokens) < len(names):
                 raise InvalidInput("a client of that name is registered already: nobody was registered")
-            rows = ((name, _hashed(token)) for name, token in tokens.items())
+            rows = ((name, _hash(token)) for name, token in tokens.items())
             self._db.execute_each("INSERT INTO clients (name, token) VALUES (?, ?)", rows)
         return tokens
 
     def client_of(self, token: str) -> int | None:
         """Whose token this is; none where it is nobody's."""
-        row = self._db.one("SELECT number FROM clients WHERE token = ?", (_hashed(token),))
+        row = self._db.one("SELECT number FROM clients WHERE token = ?", (_hash(token),))
         return None if row is None else int(row[0])
 
     def is_server(self, token: str) -> bool:
         """Whether this is the server's token."""
-        return self._db.one("SELECT 1 FROM server WHERE token = ?", (_hashed(token),)) is not None
+        return self._db.one("SELECT 1 FROM server WHERE token = ?", (_hash(token),)) is not None
 
     def registered(self) -> int:
         """How many clients there are."""
@@ -328,7 +328,7 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
                 if client in clients:
                     where = np.frombuffer(positions, "<u4") - np.uint32(first)
                     together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
-            row = (terms.round, group, piece, mixed(together).tobytes())
+            row = (terms.round, group, piece, mix(together).tobytes())
             self._db.execute("INSERT INTO pieces VALUES (?, ?, ?, ?)", row)
 
     def batch(self, round: int, group: int) -> tuple[int, Iterator[bytes]]:

@@ -134,7 +134,7 @@ def _stranger(link: Link) -> NotJoined:
 
 
 @dataclass
-class Participation:
+class ParticipationResult:
     """The result of taking part."""
 
     federation: str
@@ -155,18 +155,18 @@ class Participant:
     say: Callable[[str], None] = lambda _: None
     trust: ssl.SSLContext | None = None
     patience: float = 300.0  #: seconds for which a server that cannot be reached is tried again
-    result: Participation = field(init=False)
+    result: ParticipationResult = field(init=False)
     _welcomed: bool = field(init=False, default=False)  # on the connection of now
 
     def __post_init__(self) -> None:
-        self.result = Participation(self.federation)
+        self.result = ParticipationResult(self.federation)
 
-    def take_part(self) -> Participation:
+    def take_part(self) -> ParticipationResult:
         """Take part until the federation is over; `NotJoined` if it cannot be joined."""
         self._persevere(self._attend)
         return self.result
 
-    def leave(self) -> Participation:
+    def leave(self) -> ParticipationResult:
         """Give the place back; `NotJoined` where there is none, or the server cannot be told. The ledger stays."""
         self._persevere(self._give_back)
         return self.result
@@ -354,4 +354,4 @@ def _reason(body: bytes | bytearray, status: int) -> str:
     return f"the server answered with status {status}"
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "locate", "readable"]
+__all__ = ["Link", "NotJoined", "Participant", "ParticipationResult", "fetch", "locate", "readable"]
