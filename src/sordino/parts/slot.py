@@ -46,11 +46,6 @@ class Slot:
         if spec is not None and not self._fits(spec):
             allowed = listed(list(self.tables()), "or")
             raise InvalidInput(f"it is no {self.part} that can be used here; allowed: {allowed}")
-        if spec is not None and self.key not in spec.model_fields:
-            raise InvalidInput(
-                f"{spec.__qualname__} does not say its name: give it the field "
-                f'{self.key}: str = tag("its-name", "what it is"), with tag from sordino.parts.tables'
-            )
         return spec
 
     @property
@@ -83,6 +78,10 @@ class Slot:
         spec = self._found(value, name)
         if spec is None:
             raise self._unknown(value, name)
+        if self.key not in spec.model_fields:
+            field = f'{self.key}: str = tag("its-name", "what it is")'
+            text = f"the table {spec.__qualname__} has no field {self.key}; every {self.part} says its name: {field}"
+            raise self._refused(value, f"got {shown(name)}; {text}")
         try:
             return spec.model_validate({self.key: name, **value})
         except (ValidationError, SordinoError):
