@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from benchmarks.simulation import insert
 from sordino.learning import datasets, models
 from sordino.learning.cohort import ClientData
-from sordino.learning.evaluation import score
+from sordino.learning.evaluation import ExamPiece, score
 from sordino.learning.examples import Dataset, Examples
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism
@@ -134,8 +134,8 @@ class Party:
             assert not refused, refused
             state = self.method.update(state, plan, tally)
         exam = self.federation.exams["validation" if self.federation.recipe.data.validation else "test"]
-        loss, whole = models.loss_for(self.federation.recipe.model.name), slice(0, len(exam.examples))
-        return score(self.federation.model, state.parameters, None, loss, exam, whole).accuracy
+        loss, whole = models.loss_for(self.federation.recipe.model.name), ExamPiece(exam, slice(0, len(exam.examples)))
+        return score(self.federation.model, state.parameters, None, loss, whole).accuracy
 
 
 # --- attacks ----------------------------------------------------------------------------------------------------------
