@@ -32,8 +32,6 @@ FORBIDDEN = {
 PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
 
-STILL_DOUBLE = {"Participation", "Problem", "RealClients", "Step"}  #: names that still stand in two modules
-
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
 
 
@@ -88,7 +86,7 @@ def test_a_class_name_stands_in_one_module():
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].add(path.relative_to(SOURCE))
     double = {name: sorted(map(str, found)) for name, found in places.items() if len(found) > 1}
-    assert not {name: found for name, found in double.items() if name not in {"Spec", *STILL_DOUBLE}}
+    assert set(double) == {"Spec"}, double
 
 
 @pytest.mark.parametrize("room", list(FORBIDDEN))

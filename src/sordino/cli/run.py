@@ -109,7 +109,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class _RealClients:
+class _ClientSockets:
     """Real clients by their sockets, and the server's files for the shuffler, where reports go through one."""
 
     sockets: tuple[Path, ...]
@@ -132,7 +132,7 @@ def _network(
     patience: float | None,
     shuffler: dict[str, Path],
     resumed: Path | None,
-) -> _RealClients | None:
+) -> _ClientSockets | None:
     """The clients given, else those that the resumed run had; None for a simulation."""
     from sordino.runs.serving import read_notes
 
@@ -155,10 +155,10 @@ def _network(
     if not waits > 0:
         raise InvalidInput(f"--patience is a number of seconds > 0, got {waits:g}")
     files = {name: Path(path) for name, path in had.get("shuffler", {}).items()} | shuffler
-    return _RealClients(tuple(found), federation, waits, files)
+    return _ClientSockets(tuple(found), federation, waits, files)
 
 
-def _serve(recipe: Recipe, folder: Path, resume: bool, network: _RealClients, display: Display) -> Outcome:
+def _serve(recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, display: Display) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 

@@ -64,7 +64,7 @@ class CheckResult:
         return f"{line}\n        -> {self.remedy}" if self.remedy else line
 
 
-class _Problem(Exception):
+class _CheckFailed(Exception):
     """Ends a check: what is wrong or worth a word, and what to do about it."""
 
     def __init__(self, says: str, remedy: str, state: State = "wrong") -> None:
@@ -82,10 +82,10 @@ class _Machine:
     timeout: float
 
     def look(self, what: str, check: Callable[[_Machine], str | None]) -> list[CheckResult]:
-        """The result of a check, which says what is fine or raises a `_Problem`; none where it has nothing to say."""
+        """The result of a check, which says what is fine or raises a `_CheckFailed`; none where it has nothing to say."""
         try:
             says = check(self)
-        except _Problem as problem:
+        except _CheckFailed as problem:
             return [CheckResult(self.name, what, problem.state, problem.says, problem.remedy)]
         return [] if says is None else [CheckResult(self.name, what, "ok", says)]
 
@@ -115,12 +115,12 @@ def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[Ch
 def _flower(machine: _Machine) -> str:
     version, remedy = _installed_flower(), "install it: pip install 'sordino[flower]'"
     if not version:
-        raise _Problem("it is not installed here", remedy)
+        raise _CheckFailed("it is not installed here", remedy)
     if not OLDEST <= _major_and_minor(version) < BEFORE:
-        raise _Problem(f"version {version} is installed; wanted is 1.41", remedy)
+        raise _CheckFailed(f"version {version} is installed; wanted is 1.41", remedy)
     command = "flower-superlink" if machine.name == SERVER else "flower-supernode"
     if shutil.which(command) is None:
-        raise _Problem(f"{command} is not on the path", "activate the environment that flwr is in", "warning")
+        raise _CheckFailed(f"{command} is not on the path", "activate the environment that flwr is in", "warning")
     return f"version {version}"
 
 
@@ -140,10 +140,10 @@ def _files(machine: _Machine) -> str:
     own = ("server.crt", "app/pyproject.toml") if machine.name == SERVER else (machine.deployment.invitation,)
     missing = [name for name in (*private, "ca.crt", *own) if not (machine.folder / name).is_file()]
     if missing:
-        raise _Problem(f"missing in {machine.folder}: {', '.join(missing)}", "copy the folder again")
+        raise _CheckFailed(f"missing in {machine.folder}: {', '.join(missing)}", "copy the folder again")
     for path in (machine.folder / name for name in private):
         if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            raise _Problem(f"{path} can be read by others ({mode:04o})", f"chmod 600 {path}")
+            raise _CheckFailed(f"{path} can be read by others ({mode:04o})", f"chmod 600 {path}")
     return "all there, private keys are their owner's alone"
 
 
@@ -156,18 +156,18 @@ def _certificate(machine: _Machine) -> str | None:
     except OSError:
         return None  # said above
     except InvalidInput as error:
-        raise _Problem(str(error), _RENEW) from None
+        raise _CheckFailed(str(error), _RENEW) from None
     now = datetime.now(UTC)
     if facts.ends <= now:
-        raise _Problem(f"server.crt expired on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
+        raise _CheckFailed(f"server.crt expired on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
     if facts.begins > now:
-        raise _Problem(f"server.crt begins on {facts.begins:%Y-%m-%d %H:%M} UTC", _CLOCK)
+        raise _CheckFailed(f"server.crt begins on {facts.begins:%Y-%m-%d %H:%M} UTC", _CLOCK)
     if not facts.covers(host):
-        raise _Problem(f"server.crt is for {', '.join(facts.names)}, and nodes call {host}", _RENEW)
+        raise _CheckFailed(f"server.crt is for {', '.join(facts.names)}, and nodes call {host}", _RENEW)
     if not certificates.signed_by(own, issuer):
-        raise _Problem("server.crt was not signed by the authority in ca.crt", "copy both from one set-up")
+        raise _CheckFailed("server.crt was not signed by the authority in ca.crt", "copy both from one set-up")
     if facts.ends - now < SOON:
-        raise _Problem(f"server.crt ends on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW, "warning")
+        raise _CheckFailed(f"server.crt ends on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW, "warning")
     return f"for {host}, until {facts.ends:%Y-%m-%d}"
 
 
@@ -180,10 +180,10 @@ def _app(machine: _Machine) -> str:
     try:
         found = sha256(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
-        raise _Problem(f"{path} is missing or damaged", "copy the folder again") from None
+        raise _CheckFailed(f"{path} is missing or damaged", "copy the folder again") from None
     agreed = machine.deployment.terms_sha256[:12]
     if found != machine.deployment.recipe_sha256:
-        raise _Problem(
+        raise _CheckFailed(
             f"the app's recipe is not the one that clients were invited to ({agreed})",
             "copy the folder again; a changed recipe is a new federation: sordino deploy init",
         )
@@ -220,7 +220,7 @@ def _port(machine: _Machine) -> str:
             remedy = f"{host} has no address here: correct the name server or /etc/hosts"
         elif isinstance(error, TimeoutError):
             remedy = f"open port {port} in the firewalls between this machine and the server"
-        raise _Problem(f"{address} cannot be reached ({error.strerror or error})", remedy) from None
+        raise _CheckFailed(f"{address} cannot be reached ({error.strerror or error})", remedy) from None
     return f"{address} is open"
 
 
@@ -250,7 +250,7 @@ def _certificate_in_use(reply: _ServerReply, machine: _Machine) -> str:
     """Whether the server serves the certificate in its file, as it does once started anew."""
     own = machine.folder / "server.crt"
     if machine.name == SERVER and own.is_file() and CertificateFacts.read(own.read_bytes()).der != reply.certificate:
-        raise _Problem("the server serves another certificate than server.crt", "start it anew", "warning")
+        raise _CheckFailed("the server serves another certificate than server.crt", "start it anew", "warning")
     return f"the server proves to be {machine.deployment.host}, by the authority in ca.crt"
 
 
@@ -278,18 +278,18 @@ def _why_untrusted(host: str, error: Exception) -> tuple[str, str]:
 def _software(reply: _ServerReply, machine: _Machine) -> str:
     if reply.status in (401, 403, 404):  # as where a proxy lets nodes reach what they need, and nothing else
         says, remedy = f"it does not say what it runs (status {reply.status})", "fine where a proxy stands before it"
-        raise _Problem(says, remedy, "warning")
+        raise _CheckFailed(says, remedy, "warning")
     try:
         about = json.loads(reply.body)["info"]
         title, version = str(about["title"]), str(about["version"])
     except (ValueError, KeyError, TypeError):
         title, version = "something else", ""
     if title != "SuperLink API":
-        raise _Problem(f"{machine.deployment.address} is no SuperLink ({title})", "give the SuperLink this port")
+        raise _CheckFailed(f"{machine.deployment.address} is no SuperLink ({title})", "give the SuperLink this port")
     here = _installed_flower()
     if here and _major_and_minor(here) != _major_and_minor(version):
         says = f"it runs Flower {version}, and here is {here}"
-        raise _Problem(says, "install the same version on all machines", "warning")
+        raise _CheckFailed(says, "install the same version on all machines", "warning")
     return f"a SuperLink of Flower {version}"
 
 
@@ -297,9 +297,9 @@ def _clock(reply: _ServerReply, _: _Machine) -> str:
     try:
         ahead = time.time() - parsedate_to_datetime(reply.date).timestamp()
     except (TypeError, ValueError):
-        raise _Problem("the server does not say what time it is", "compare the clocks by hand", "warning") from None
+        raise _CheckFailed("the server does not say what time it is", "compare the clocks by hand", "warning") from None
     if ahead > AHEAD or ahead < -BEHIND:
-        raise _Problem(
+        raise _CheckFailed(
             f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's; Flower "
             f"turns away nodes that are more than {AHEAD:g} s ahead or {BEHIND:g} s behind",
             "set both clocks, by NTP",
@@ -397,38 +397,38 @@ def _key(machine: _Machine) -> None:
     except OSError:
         return  # said above
     except InvalidInput as error:
-        raise _Problem(str(error), "copy node.key again") from None
+        raise _CheckFailed(str(error), "copy node.key again") from None
     if own != _public(machine.folder / "node.pub"):
-        raise _Problem("node.pub is not the public key of node.key", "copy both again")
+        raise _CheckFailed("node.pub is not the public key of node.key", "copy both again")
 
 
 def _agreement(machine: _Machine) -> str:
     deployment, folder = machine.deployment, machine.folder / CLIENT
     if not (folder / "client.toml").is_file():
-        raise _Problem(f"{folder} is no client's folder yet", _step(machine, "client init"))
+        raise _CheckFailed(f"{folder} is no client's folder yet", _step(machine, "client init"))
     try:
         agreed = Agreements(folder / "federations").find(deployment.federation)
     except SordinoError as error:
-        raise _Problem(str(error), "restore the client's folder") from None
+        raise _CheckFailed(str(error), "restore the client's folder") from None
     if agreed is None:
-        raise _Problem(f"its owner has not agreed to {deployment.federation}", _step(machine, "client join"))
+        raise _CheckFailed(f"its owner has not agreed to {deployment.federation}", _step(machine, "client join"))
     if (digest := sha256(agreed.recipe)) != deployment.terms_sha256:
-        raise _Problem(
+        raise _CheckFailed(
             f"its owner agreed to another recipe under the name {deployment.federation} ({digest[:12]} in the place of "
             f"{deployment.terms_sha256[:12]})",
             "a changed recipe needs a new name: sordino deploy init ... --federation OTHER-NAME",
         )
     if agreed.coordinator != deployment.coordinator:
         known = agreed.coordinator[:12] or "none"
-        raise _Problem(
+        raise _CheckFailed(
             f"its owner agreed to another coordinator's key ({known} in the place of {deployment.coordinator[:12]})",
             "join with the invitation in this folder, in a new client's folder if the old one has another key",
         )
     if agreed.client != deployment.members.index(machine.name):
         says = f"it joined as number {agreed.client}, another client's"
-        raise _Problem(says, "join with the invitation in this folder")
+        raise _CheckFailed(says, "join with the invitation in this folder")
     if (folder / "older-ledger.json").exists():
-        raise _Problem(
+        raise _CheckFailed(
             "its ledger is older than a receipt, so that it answers nothing",
             "sordino client show; see 'A ledger from a backup' in the client's page",
         )
@@ -439,14 +439,14 @@ def _serving(machine: _Machine) -> str:
     path = machine.folder / SOCKET
     if len(os.fsencode(path.absolute())) > LONGEST_SOCKET:
         says = f"the path of {SOCKET} has more than {LONGEST_SOCKET} bytes"
-        raise _Problem(says, "move the folder to a shorter path")
+        raise _CheckFailed(says, "move the folder to a shorter path")
     try:
         name = _hello(path, machine.timeout)
     except (OSError, SordinoError, ValueError, KeyError, TypeError) as error:
-        raise _Problem(f"nobody answers at {path} ({error})", _step(machine, "client serve")) from None
+        raise _CheckFailed(f"nobody answers at {path} ({error})", _step(machine, "client serve")) from None
     if name != machine.name:
         says = f"the client there is called {name}, and the server waits for {machine.name}"
-        raise _Problem(says, f"make it anew with --name {machine.name}")
+        raise _CheckFailed(says, f"make it anew with --name {machine.name}")
     return f"{name} answers at {path}"
 
 
