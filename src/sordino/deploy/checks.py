@@ -82,7 +82,7 @@ class _Machine:
     timeout: float
 
     def look(self, what: str, check: Callable[[_Machine], str | None]) -> list[CheckResult]:
-        """The result of a check, which says what is fine or raises a `_CheckFailed`; none where it has nothing to say."""
+        """What a check says is fine, or the `_CheckFailed` that it raises; nothing where it says nothing."""
         try:
             says = check(self)
         except _CheckFailed as problem:
