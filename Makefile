@@ -55,7 +55,7 @@ audit: $(READY) ## measure what every mechanism really gives away, and catch the
 	$(BIN)/sordino audit --all
 	$(BIN)/sordino audit --broken
 
-check: lint ## lint, types and unit tests: about a minute
+check: lint ## lint, types and unit tests: a minute and a half
 	$(BIN)/python -m pytest -n 2 -m 'unit and not nightly'
 
 test: lint page test-page browser ## lint, types and the tests of all layers

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, reach
-from sordino.mechanisms.arrays import Float64s, Floats, Int64s, Vector, per_client, row_parameters
+from sordino.mechanisms.arrays import TILE, Float64s, Floats, Int64s, Vector, per_client, row_parameters
 from sordino.mechanisms.cases import DEEP, WIDE, Case, Specimen
 from sordino.mechanisms.domain import Sphere
 from sordino.mechanisms.integers import MIN_EPSILON
@@ -36,7 +36,7 @@ from sordino.mechanisms.whole_numbers import WholeNumbers
 from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee
-from sordino.randomness import Purpose, Randomness, Words
+from sordino.randomness import Purpose, Randomness
 
 if TYPE_CHECKING:
     from scipy import optimize, special
@@ -97,25 +97,29 @@ class PrivUnitG(WholeNumbers):
             raise InvalidInput("PrivUnitG needs vectors of at least 2 values")
         out = self.empty(clients, d)
         for k in range(clients):
-            words = randomness.words(np.array([k]), Purpose.NOISE, tensor, 0, 2 * (d + 2))[0]
-            out.array[k] = self._draw(w[k], self._cap(k), words)
+            out.array[k] = self._draw(w[k], self._cap(k), _uniforms(randomness, k, tensor, d))
         scale = np.sqrt([self.mean_square_error(d, k) / d for k in range(self.epsilon.size)])
         local = Diagnostics(np.zeros(clients), np.array(row_parameters(scale, clients)))
         return Randomized(out, local)
 
     @staticmethod
-    def _draw(w: Floats, cap: Cap, words: Words) -> Float64s:
-        """a v + V in whole steps: two lanes of 64 bits choose a, the next d are V; zeros have no direction."""
-        lanes = np.ascontiguousarray(words).view(np.uint64)
-        u = np.clip((lanes >> np.uint64(11)).astype(np.float64) * 2.0**-53, 2.0**-60, 1 - 2.0**-53)
-        (choose, level), out = u[:2], special.ndtri(u[2:])
+    def _draw(w: Floats, cap: Cap, uniforms: Iterator[tuple[int, Float64s]]) -> Float64s:
+        """a v + V in whole steps: the first two uniforms choose a, the next d are V; zeros have no direction."""
         direction = _direction(w)
-        if direction is not None:
-            part = w.astype(np.float64) / direction[0]
-            along = float(out @ part) / direction[1]
-            wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
-            out += (float(wanted) - along) / direction[1] * part
-        return np.asarray(np.rint(np.multiply(out, STEPS, out=out), out=out))
+        _, (choose, level) = next(uniforms)
+        out, along = np.empty(w.size, np.float64), 0.0
+        for start, u in uniforms:
+            out[start : start + u.size] = noise = special.ndtri(u)
+            if direction is not None:
+                along += float(noise @ (w[start : start + u.size].astype(np.float64) / direction[0])) / direction[1]
+        wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
+        for start in range(0, w.size, TILE):
+            piece = out[start : start + TILE]
+            if direction is not None:
+                part = w[start : start + TILE].astype(np.float64) / direction[0]
+                piece += (float(wanted) - along) / direction[1] * part
+            np.rint(np.multiply(piece, STEPS, out=piece), out=piece)
+        return out
 
     def limits(self, values: int, rows: int) -> tuple[Int64s, Int64s]:
         """No coordinate can exceed the reach of its own noise plus that along the vector."""
@@ -215,12 +219,26 @@ def longest(values: int) -> int:
     return math.ceil(STEPS * (9 * math.sqrt(values) + _REACH))
 
 
+def _uniforms(randomness: Randomness, row: int, tensor: int, d: int) -> Iterator[tuple[int, Float64s]]:
+    """First the two that choose a, then those of V with the position of each piece; 53 bits of every lane of 64."""
+    for start in range(-2, d, TILE):
+        words = randomness.words(np.array([row]), Purpose.NOISE, tensor, 2 * (start + 2), 2 * min(TILE, d - start))[0]
+        u = (np.ascontiguousarray(words).view(np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        u = np.clip(u, 2.0**-60, 1 - 2.0**-53)
+        if start == -2:
+            yield -2, u[:2]
+            yield 0, u[2:]
+        else:
+            yield start, u
+
+
 def _direction(w: Floats) -> tuple[float, float] | None:
     """The two numbers (largest value, norm over it) that make w a unit vector; None for zeros."""
     largest = float(max(abs(w.max()), abs(w.min())))
     if largest == 0:
         return None
-    return largest, math.sqrt(float(np.square(w.astype(np.float64) / largest).sum()))
+    pieces = (w[start : start + TILE].astype(np.float64) / largest for start in range(0, w.size, TILE))
+    return largest, math.sqrt(math.fsum(float(np.square(piece).sum()) for piece in pieces))
 
 
 def _unit(w: Float64s) -> Float64s | None:
