@@ -96,15 +96,15 @@ class LinearHead:
         """Records `x [n, ...]` as whole vectors, for a clip of so many grid steps."""
         return Rounded.of(x.reshape(len(x), self.features), self.bias, split_clip(steps)[0])
 
-    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, steps: int) -> HeadSums:
-        """The exact sum of the parts of records with labels `y [n]`, for a clip of so many grid steps."""
+    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
+        """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
         total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
         weights = self.weights(parameters)
         for part in _blocks(len(y), self.features):
             own = records.rows(part)
             whole = own.whole.double()
-            residual, shortened, shares = residuals(own, whole, weights, y[part], clip, split_clip(steps)[1])
+            residual, shortened, shares = residuals(own, whole, weights, y[part], clip, limit)
             total += residual.T @ whole
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
@@ -160,7 +160,7 @@ class Rounded:
             if not bool(torch.isfinite(largest).all()):
                 rows[~torch.isfinite(largest)] = 0
                 largest = rows.abs().amax(dim=1)
-            power = _power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
+            power = power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
             fixed = torch.round(rows * power.unsqueeze(1))
             norm = torch.sqrt((fixed * fixed).sum(dim=1))
             factor = aim(limit, width) / torch.clamp(norm, min=1.0)
@@ -173,7 +173,7 @@ class Rounded:
         return Rounded(self.whole[index], self.scale[index], self.length[index])
 
 
-def _power_of_two(exponent: Tensor) -> Tensor:
+def power_of_two(exponent: Tensor) -> Tensor:
     """2^exponent, exactly; `pow` may round."""
     bits = exponent.clamp(-900, 900).long() + 1023
     return (bits << 52).view(torch.float64)
@@ -228,5 +228,6 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 
 __all__ = [
-    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "residuals", "rounded_within", "split_clip",
+    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "power_of_two", "residuals", "rounded_within",
+    "split_clip",
 ]  # fmt: skip
