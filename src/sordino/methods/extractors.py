@@ -22,6 +22,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.models import Network, parameter_layout
+from sordino.learning.scattering import Scattering
 from sordino.methods.interface import Bench, ClientState
 from sordino.methods.upload import Draw
 from sordino.randomness import Purpose
@@ -32,10 +33,16 @@ STATISTICS = "statistics."  #: before the names of its running statistics
 
 
 class Extractor(ABC):
-    """Records `[n, ...]` to features `[n, r]`."""
+    """Records `[n, ...]` to features `[n, r]`: map after map, the cells of a map side by side."""
 
-    features: int  #: r
+    shape: tuple[int, int]  #: maps, and cells of each, of the features of one record
     public: bool  #: whether it knows nothing of anybody's records
+    exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
+
+    @property
+    def features(self) -> int:
+        """r: maps times cells."""
+        return math.prod(self.shape)
 
     def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
         """What each of K clients keeps to make features with: nothing, where the extractor is public."""
@@ -58,7 +65,7 @@ class TrainedExtractor(Extractor):
         self._module = network.extractor().eval()
         self._layout = parameter_layout(network)
         self._own = parameter_layout(self._module)
-        self.features = features
+        self.shape = (features, 1)
 
     def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
         starts = torch.stack([self._start_of(client, draw) for client in clients])
@@ -99,7 +106,7 @@ class RandomExtractor(Extractor):
         self._module = network.extractor().eval()
         started = models.initial_parameters(network, seed)
         self._parameters = {name: started[name] for name in parameter_layout(self._module).names}
-        self.features = features
+        self.shape = (features, 1)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         own = {**self._parameters, **dict(self._module.named_buffers())}
@@ -122,7 +129,7 @@ class OrientedExtractor(Extractor):
                 f"the shape {list(shape)}: take fewer cells, or another extractor"
             )
         self._filters, self._cells = derivatives(orientations), cells
-        self.features = orientations * cells * cells
+        self.shape = (orientations, cells * cells)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         reach = self._filters.shape[-1] // 2
@@ -130,6 +137,26 @@ class OrientedExtractor(Extractor):
         changes = F.conv2d(grey, self._filters.to(x.device)).relu()
         cells = F.adaptive_avg_pool2d(changes, self._cells).add(1e-4).sqrt()
         return (cells - cells.mean(dim=1, keepdim=True)).flatten(1)
+
+
+class ScatteringExtractor(Extractor):
+    """Scattering of images: how strongly each cell answers to waves, and to waves of these answers."""
+
+    public = True
+    exact = True
+
+    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int) -> None:
+        if len(shape) != 3:
+            raise InvalidInput(
+                f"scattering takes images of channels x height x width, and records have the shape {list(shape)}: "
+                "take another extractor"
+            )
+        self._scattering = Scattering(*shape, scales=scales, angles=angles, orders=orders)
+        maps, down, across = self._scattering.shape
+        self.shape = (maps, down * across)
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        return self._scattering(x).flatten(1)
 
 
 def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -163,5 +190,6 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "Extractor", "OrientedExtractor", "RandomExtractor", "TrainedExtractor", "derivatives", "features_of", "network_of",
+    "Extractor", "OrientedExtractor", "RandomExtractor", "ScatteringExtractor", "TrainedExtractor", "derivatives",
+    "features_of", "network_of",
 ]  # fmt: skip

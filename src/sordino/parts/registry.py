@@ -111,9 +111,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "patience": f"{_METHODS}.stopping_rules:Patience",
         },
         "extractor": {
-            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
-            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",
-            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractorSpec",
+            "trained": f"{_METHODS}.extractor_tables:TrainedExtractorSpec",
+            "random": f"{_METHODS}.extractor_tables:RandomExtractorSpec",
+            "oriented": f"{_METHODS}.extractor_tables:OrientedExtractorSpec",
+            "scattering": f"{_METHODS}.extractor_tables:ScatteringExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",
