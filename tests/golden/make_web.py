@@ -342,7 +342,7 @@ def whole_sums() -> dict[str, Any]:
                 "what": name, "parameters": parameters.double().tolist(), "clip": clip, "steps": steps,
                 "features": features, "residuals": limit, "records": records.whole.long().tolist(),
                 "parts": found.long().tolist(), "clipped": int(shortened.sum()),
-                "sum": head.sums(parameters, records, y, clip, linear_head.split_clip(steps)[1]).sums.tolist(),
+                "sum": head.sums(parameters, records, y, clip, split_clip(steps)[1]).sums.tolist(),
             })  # fmt: skip
     return {"x": x.double().tolist(), "y": y.tolist(), "classes": 6, "cases": cases}
 

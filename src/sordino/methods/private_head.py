@@ -105,6 +105,7 @@ else:
 MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, RIGHT, VELOCITY, COUNT = "left", "right", "velocity", "count"
+PIECE = 1000  #: records whose features are made at a time
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 127  #: the longest whitened record: each value has eight bits
 FEWEST_STEPS = 8  #: of a record, at least
@@ -183,14 +184,16 @@ class Budgeting:
 class PrivateHead(Method):
     """Noisy sums of second moments, then of gradients, of a linear head on public features."""
 
-    threads: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
     noisy: ClassVar[bool] = True
+    shows: ClassVar[bool] = True
     model: torch.nn.Module
 
     class Spec(MethodSpec):
         """A linear head on public features by noisy full-batch gradients: proven for each record, in sums or alone."""
 
         name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
+        takes_training: ClassVar[bool] = False
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         groups: Natural = Field(
@@ -298,9 +301,7 @@ class PrivateHead(Method):
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
         gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
-        asked = Question(
-            self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced
-        )
+        asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
         self._uploads = {
@@ -374,9 +375,9 @@ class PrivateHead(Method):
         scale = np.float32(2.0**-self.form.matrix_bits)
         return ModelView(state.parameters, {LEFT: state.arrays[LEFT] * scale, RIGHT: state.arrays[RIGHT] * scale})
 
-    def seen_by_all(self, x: Tensor) -> Seen:
+    def shown(self, x: Tensor) -> Seen:
         """Examples as the head sees them: whole unit vectors."""
-        found: NDArray[np.float32] = self._units(x, self.budgeting.limit).float().cpu().numpy()
+        found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
         return found
 
     # --- client
@@ -426,9 +427,7 @@ class PrivateHead(Method):
         words = draws.draw(draw(clients), np.arange(len(clients)), draws.Stream.NOISE, 0, count)
         return part.noise.draw(words)
 
-    def _summed(
-        self, plan: Plan, group: int, data: ClientData, bench: Bench
-    ) -> tuple[NDArray[np.int64], float, float]:
+    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
         scale = self.scales[group]
         limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
@@ -448,7 +447,7 @@ class PrivateHead(Method):
         )
 
     def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum) -> NDArray[np.int64]:
-        """The sum over records; where whole clients are protected, their mean, of the length that one record may have."""
+        """The sum over records; where clients are protected, their mean, as long as one record may be."""
         if self.spec.protects == "record":
             return sums.cpu().numpy()
         mean = sums.double().unsqueeze(0) / len(data)
@@ -456,7 +455,9 @@ class PrivateHead(Method):
         return rows[0].long().cpu().numpy()
 
     def _units(self, x: Tensor, limit: int) -> Tensor:
-        return unit_vectors.unit_vectors(self.extractor(x, {}), self.form, limit)
+        """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
+        pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
+        return torch.cat([unit_vectors.unit_vectors(self.extractor(own, {}), self.form, limit) for own in pieces])
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
@@ -541,14 +542,11 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
 
 
 def _spent(asked: Question, found: Budgeting, scale: float) -> float:
-    """The epsilon that all rounds of a client together spend on its ledger."""
-    budget = Budget(
-        max(asked.strengths), asked.spec.delta, adjacency=asked.adjacency, adversary=asked.adversary
-    )
-    account = accountant.Account.opening(budget)
+    """The epsilon that all rounds of a client together spend, as its ledger counts."""
+    account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
     for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
         if part is not None:
-            own = part.guarantee(asked.adversary, asked.adjacency, scale)
+            own = replace(part.guarantee(asked.adversary, asked.adjacency, scale), adversary=SERVER)
             account = account.after(Release("planned", "planned", part.what, (own,)), times=times)
     return account.spent
 
@@ -571,7 +569,8 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
             "method.resolution, or leave it out"
         )
-    row = min(LONGEST_ROW, clip // min(FEWEST_RESIDUALS, linear_head.split_clip(clip)[1]))
+    longest = min(LONGEST_ROW, clip // min(FEWEST_RESIDUALS, linear_head.split_clip(clip)[1]))
+    row = max(range((3 * longest + 3) // 4, longest + 1), key=lambda own: own * (clip // own))  # the least is lost
     residual = clip // row
     if math.floor(residual * shortest) < 1:
         raise InvalidInput(

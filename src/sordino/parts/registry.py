@@ -66,6 +66,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "central-dp": f"{_METHODS}.central_dp:CentralDp",
             "local-only": f"{_METHODS}.local_only:LocalOnly",
             "hybrid-one": f"{_METHODS}.hybrid_one:HybridOne",
+            "private-head": f"{_METHODS}.private_head:PrivateHead",
             "personalized": f"{_METHODS}.wu_personalized:Personalized",
             "webfed": f"{_METHODS}.lian_webfed:WebFed",
             "ldpfl": f"{_METHODS}.chamikara_ldpfl:Ldpfl",
