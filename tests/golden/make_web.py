@@ -337,7 +337,7 @@ def whole_sums() -> dict[str, Any]:
         for clip, steps in ((0.7, 806_596), (3.0, 2**20), (1.0, 512), (0.5, 8)):
             records, (features, limit) = head.rounded(x, steps), split_clip(steps)
             weights = head.weights(parameters)
-            found, shortened, _ = residuals(records, records.whole.double(), weights, y, clip, limit)
+            found, shortened, _ = residuals(records, records.whole.double() @ weights.T, y, clip, limit)
             cases.append({
                 "what": name, "parameters": parameters.double().tolist(), "clip": clip, "steps": steps,
                 "features": features, "residuals": limit, "records": records.whole.long().tolist(),

@@ -1,14 +1,15 @@
 """Features of records as whole vectors of bounded length, their second moments, and whitening by these.
 
-    features of a record   v [maps * cells]
-    normal form            every group of maps with mean 0 and deviation 1, then the whole to length `limit`: u, whole
-    second moments         A = sum over records and cells of u_p u_p^T,   S = the same over maps
-    whitening              z = L u R for whole matrices L [maps, maps] and R [cells, cells], to length 1, with a bias
+    features of a record   v [maps, cells]
+    normal form            square roots; every group of maps with mean 0 and deviation 1; then the whole to length
+                           `limit`: u, whole numbers
+    second moments         A = sum over records and cells of u_p u_p^T,   m = the same of u_p, times limit/sqrt(cells)
+    whitening              z_p = L u_p - c for a whole matrix L and a whole vector c, then to length 1, with a bias
 
-Nothing is computed across records but the sums A and S. Every step is exact, or one correctly rounded operation at a
+Nothing is computed across records but the sums A and m. Every step is exact, or one correctly rounded operation at a
 time on whole numbers below 2^53: so what comes of a record depends on that record alone, on every machine and in every
 order (docs/bits.md). A is positive semidefinite with trace |u|^2, so its Frobenius norm is at most limit^2, and so is
-that of S: one record moves both together by at most sqrt(2) limit^2.
+the length of a record's part of m: one record moves both together by at most sqrt(2) limit^2.
 """
 
 from __future__ import annotations
@@ -28,17 +29,23 @@ from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, power_of_tw
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
 NORMAL_BITS = 12  #: binary places of a feature after group norm
+MATRIX_BITS = 16  #: entries of L are at most 2^16, those of c at most 2^40: sums stay far below 2^53
 BLOCK = 2**20  #: values of records computed at a time
-MOST_VALUES = 2**16  #: of a record: with the bits below, all sums of products stay under 2^53
+MOST_VALUES = 2**16  #: of a record
 
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a record's features: maps of cells, normalised in groups of maps (0: not in groups)."""
+    """The form of a record's features: maps of cells, and how they are brought to normal form.
+
+    `roots` says how often the square root is taken, `groups` how many groups of maps are normalised by themselves (0:
+    none are).
+    """
 
     maps: int
     cells: int
-    groups: int = 0
+    groups: int = 1
+    roots: int = 1
 
     def __post_init__(self) -> None:
         if self.groups and self.maps % self.groups:
@@ -57,13 +64,12 @@ class Form:
 
     @property
     def moments(self) -> int:
-        """How many numbers A and S have, each without the half that mirrors the other."""
-        return self.maps * (self.maps + 1) // 2 + self.cells * (self.cells + 1) // 2
+        """How many numbers A, without the half that mirrors the other, and m have."""
+        return self.maps * (self.maps + 1) // 2 + self.maps
 
-    @property
-    def matrix_bits(self) -> int:
-        """Entries of L and R are at most 2^this: so no sum of |L u R| exceeds 2^42 sqrt(limit^2) < 2^53."""
-        return int((42 - math.ceil(math.log2(self.size))) // 2)
+    def mean_factor(self, limit: int) -> int:
+        """What sums over cells are multiplied by in m, for unit vectors of this length."""
+        return max(1, math.floor(limit / math.sqrt(self.cells)))
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:
@@ -89,6 +95,8 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
     """Whole numbers `[n, size]` whose squares add up to less than 2^53."""
     values = torch.nan_to_num(features.double(), nan=0.0, posinf=0.0, neginf=0.0) * 2.0**VALUE_BITS
     values = torch.round(values.clamp(-LARGEST, LARGEST))
+    for _ in range(form.roots):  # of the size, with 20 places again
+        values = torch.round(torch.sqrt(values.abs() * 2.0**VALUE_BITS)) * torch.sign(values)
     if not form.groups:
         return torch.round(values * 2.0 ** -max(0, math.ceil(math.log2(form.size)) // 2 - 4))
     grouped = values.reshape(len(values), form.groups, -1)
@@ -102,69 +110,72 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
 # --- second moments ---------------------------------------------------------------------------------------------------
 
 
-def second_moments(units: Tensor, form: Form) -> Tensor:
-    """int64 `[moments]`: the exact A and S of unit vectors `[n, size]`, the upper triangle of each, row by row."""
-    over_maps = torch.zeros(form.maps, form.maps, dtype=torch.float64, device=units.device)
-    over_cells = torch.zeros(form.cells, form.cells, dtype=torch.float64, device=units.device)
+def second_moments(units: Tensor, form: Form, limit: int) -> Tensor:
+    """int64 `[moments]`: the exact A and m of unit vectors `[n, size]` of this limit; of A the upper triangle."""
+    square = torch.zeros(form.maps, form.maps, dtype=torch.float64, device=units.device)
+    mean = torch.zeros(form.maps, dtype=torch.float64, device=units.device)
     for part in _blocks(len(units), form.size):
-        rows = units[part].double().reshape(-1, form.maps, form.cells)
-        columns = rows.transpose(0, 1).reshape(form.maps, -1)
-        over_maps += columns @ columns.T
-        flat = rows.reshape(-1, form.cells)
-        over_cells += flat.T @ flat
-    return torch.cat([matrix[_upper(len(matrix))] for matrix in (over_maps, over_cells)]).long()
-
-
-def _upper(size: int) -> tuple[Tensor, Tensor]:
-    rows, columns = torch.triu_indices(size, size)
-    return rows, columns
+        columns = units[part].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
+        square += columns @ columns.T
+        mean += columns.sum(dim=1)
+    rows, columns = torch.triu_indices(form.maps, form.maps)
+    return torch.cat([square[rows, columns], mean * form.mean_factor(limit)]).long()
 
 
 def moments_sensitivity(limit: int) -> float:
-    """By how much one record moves A and S together, at most: an L2 norm."""
+    """By how much one record moves A and m together, at most: an L2 norm."""
     return math.sqrt(2) * limit * limit * (1 + 2.0**-50)
 
 
-def moment_matrices(moments: NDArray[np.float64], form: Form) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A and S as whole matrices, from what `second_moments` has of them."""
-    first = form.maps * (form.maps + 1) // 2
-    return _symmetric(moments[:first], form.maps), _symmetric(moments[first:], form.cells)
+@dataclass(frozen=True)
+class Whitening:
+    """What records are whitened by, in whole numbers, as plans carry it."""
 
+    left: NDArray[np.float32]  #: L `[maps, maps]`
+    centre: NDArray[np.float32]  #: c `[maps]`
+    count: float  #: of records, by the trace of A
 
-def _symmetric(upper: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = upper
-    return matrix + np.triu(matrix, 1).T
+    @classmethod
+    def none(cls, form: Form, count: float) -> Whitening:
+        """Records as they are."""
+        return cls(np.eye(form.maps, dtype=np.float32) * 2**MATRIX_BITS, np.zeros(form.maps, np.float32), count)
 
+    @classmethod
+    def of(cls, moments: NDArray[np.float64], form: Form, limit: int, floor: float) -> Whitening:
+        """(A/n - m m^T + floor)^-1/2 from noisy sums of second moments; negative eigenvalues count as 0.
 
-def whitening(matrix: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
-    """(M + floor)^-1/2 of a noisy second moment M, whose negative eigenvalues count as 0."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T)
-
-
-def whole_matrix(matrix: NDArray[np.float64], form: Form) -> NDArray[np.float32]:
-    """A matrix in whole numbers, as plans carry it: how long whitened records are does not matter."""
-    return np.rint(matrix * (2.0**form.matrix_bits / np.abs(matrix).max())).astype(np.float32)
+        `moments` are in units of limit^2, so that n is the trace of A. How long whitened records are does not matter:
+        L is scaled to its bits.
+        """
+        upper = form.maps * (form.maps + 1) // 2
+        square = np.zeros((form.maps, form.maps))
+        square[np.triu_indices(form.maps)] = moments[:upper]
+        square += np.triu(square, 1).T
+        count = max(float(np.trace(square)), 1.0)
+        mean = moments[upper:] * (limit / form.mean_factor(limit)) / form.cells / count  # of u_p / limit
+        values, vectors = np.linalg.eigh(square / count - form.cells * np.outer(mean, mean))
+        matrix = (vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T
+        left = np.rint(matrix * (2.0**MATRIX_BITS / np.abs(matrix).max()))
+        return cls(left.astype(np.float32), np.rint(left @ mean * limit).astype(np.float32), count)
 
 
 # --- whitened records -------------------------------------------------------------------------------------------------
 
 
-def whitened(units: Tensor, form: Form, left: Tensor, right: Tensor, bias: float, limit: int) -> Rounded:
+def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: float, limit: int) -> Rounded:
     """Unit vectors `[n, size]` whitened, of length 1, each with an input of `bias` for the bias, as whole vectors.
 
-    A row of `whole` is at most `limit` long. Matrices are taken as plans may carry them: whole, and not beyond reach.
+    A row of `whole` is at most `limit` long. L and c are taken as a plan may carry them: whole, and not beyond reach.
     """
-    reach = 2.0**form.matrix_bits
-    left, right = (torch.round(torch.nan_to_num(own.double())).clamp(-reach, reach) for own in (left, right))
+    left, centre = (torch.round(torch.nan_to_num(own.double())) for own in (left, centre))
+    left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-(2.0**40), 2.0**40)
     whole = torch.empty(
         len(units), form.size + 1, dtype=torch.int8 if limit < 128 else torch.int16, device=units.device
     )
     scale = torch.empty(len(units), dtype=torch.float64, device=units.device)
     for part in _blocks(len(units), form.size):
-        rows = units[part].double().reshape(-1, form.maps, form.cells)
-        rows = (left @ rows @ right).flatten(1)
+        rows = left @ units[part].double().reshape(-1, form.maps, form.cells) - centre.unsqueeze(1)
+        rows = rows.flatten(1)
         power = power_of_two(FEATURE_BITS - torch.frexp(rows.abs().amax(dim=1)).exponent)
         fixed = torch.round(rows * power.unsqueeze(1))
         norm = torch.sqrt((fixed * fixed).sum(dim=1))
@@ -175,14 +186,14 @@ def whitened(units: Tensor, form: Form, left: Tensor, right: Tensor, bias: float
         whole[part] = rows.to(whole.dtype)
         scale[part] = factor * shorter * norm.clamp(min=1.0)
     length = torch.full_like(scale, math.sqrt(1 + bias * bias))
-    return Rounded(whole, scale, length)
+    return Rounded(whole, scale, length, limit)
 
 
 class WhitenedHead(nn.Module):
-    """The same for scoring: unit vectors `[n, size]` of any length to the scores of a linear layer, in float32."""
+    """The same for scoring: unit vectors `[n, size]` to the scores of a linear layer, in float32."""
 
     left: Tensor
-    right: Tensor
+    centre: Tensor
 
     def __init__(self, form: Form, classes: int, bias: float) -> None:
         super().__init__()
@@ -190,16 +201,15 @@ class WhitenedHead(nn.Module):
         self.weight = nn.Parameter(torch.zeros(classes, form.size))
         self.bias = nn.Parameter(torch.zeros(classes))
         self.register_buffer("left", torch.eye(form.maps))
-        self.register_buffer("right", torch.eye(form.cells))
+        self.register_buffer("centre", torch.zeros(form.maps))
 
     def forward(self, units: Tensor) -> Tensor:
         """Scores `[n, classes]`."""
         rows = units.to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
-        rows = (self.left @ rows @ self.right).flatten(1)
+        rows = (self.left @ rows - self.centre.unsqueeze(1)).flatten(1)
         return nn.functional.linear(nn.functional.normalize(rows, dim=1), self.weight, self.bias_input * self.bias)
 
 
 __all__ = [
-    "Form", "WhitenedHead", "moment_matrices", "moments_sensitivity", "second_moments", "unit_vectors", "whitened",
-    "whitening", "whole_matrix",
+    "Form", "WhitenedHead", "Whitening", "moments_sensitivity", "second_moments", "unit_vectors", "whitened",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.models import Network, parameter_layout
-from sordino.learning.scattering import VALUE_BITS, Scattering
+from sordino.learning.scattering import Scattering
 from sordino.methods.interface import Bench, ClientState
 from sordino.methods.upload import Draw
 from sordino.randomness import Purpose
@@ -156,7 +156,7 @@ class ScatteringExtractor(Extractor):
         self.shape = (maps, down * across)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        return self._scattering(x).flatten(1) * 2.0**-VALUE_BITS
+        return self._scattering(x).flatten(1)
 
 
 def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """A linear head on public features, proven: whole noise on sums over all records, in secure sums or every silo alone.
 
     features, once:  each client:   u <- the normal form of each record's public features, |u| <= limit, whole
-    round 1:         each client k: send  sum of (A, S) of its records + N_Z(0, 4^b1)     modulo 2^m1
-                     server:        n <- trace(A) / limit^2;   L, R <- (A/n + floor)^-1/2, (S/n + floor)^-1/2
-    rounds 2 ..:     each client k: x <- L u R to length 1, and 0.1 for the bias
+    round 1:         each client k: send  sum of (A, m) of its records + N_Z(0, 4^b1)     modulo 2^m1
+                     server:        n <- trace(A) / limit^2;   L <- (A/n - m m^T/n^2 + floor)^-1/2;   c <- L m/n
+    rounds 2 ..:     each client k: x <- L u - c to length 1, and 0.1 for the bias
                                     send  sum of the clipped gradients of its records at W + N_Z(0, 4^b)  modulo 2^m
                      server:        V <- momentum V + sum / n;   W <- W - server_lr (1 - momentum) V
 
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from sordino.learning import draws, linear_head, private_sgd, unit_vectors
     from sordino.learning.cohort import ClientData
     from sordino.learning.linear_head import Rounded
-    from sordino.learning.unit_vectors import Form
+    from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian
     from sordino.methods.extractors import Extractor
@@ -104,13 +104,13 @@ else:
 
 MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
-LEFT, RIGHT, VELOCITY, COUNT = "left", "right", "velocity", "count"
+LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
 PIECE = 1000  #: records whose features are made at a time
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
-LONGEST_ROW = 127  #: the longest whitened record: each value has eight bits
+LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
-FEWEST_RESIDUALS = 8  #: grid steps of a residual that leave rounding harmless
+RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 NOT_PUBLIC = (
@@ -127,8 +127,7 @@ class Moments(TomlTable):
     share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
         default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
     )
-    maps: Positive = Field(default=0.01, description="floor of the eigenvalues of the moments over maps")
-    cells: Positive = Field(default=0.1, description="floor of the eigenvalues of the moments over cells")
+    floor: Positive = Field(default=0.01, description="what is added to the eigenvalues of the moments")
 
 
 @dataclass(frozen=True)
@@ -196,20 +195,23 @@ class PrivateHead(Method):
         takes_training: ClassVar[bool] = False
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
+        roots: Annotated[int, Ge(0), Le(4), Says("a whole number from 0 to 4")] = Field(
+            default=1, description="how often the square root of a record's features is taken"
+        )
         groups: Natural = Field(
-            default=0, description="groups of maps in which a record's features are normalised; 0: not in groups"
+            default=1, description="groups of maps in which a record's features are normalised; 0: not at all"
         )
         protects: Literal["record", "client"] = Field(
             default="record", description="what may differ: one record more or less, or one client exchanged"
         )
         delta: Inside = Field(default=1e-5, description="clients.epsilon is proven at this delta, for the whole run")
         moments: Moments = Field(default=Moments(), description="the release from which records are whitened")
-        clip: ClipNorm = Field(default=0.1, description="L2 norm to which every record's gradient is clipped")
+        clip: ClipNorm = Field(default=0.03, description="L2 norm to which every record's gradient is clipped")
         bias: Annotated[float, Gt(0), Le(1)] = Field(default=0.1, description="the input that the bias sees")
         momentum: Annotated[float, Ge(0), Lt(1), Says("a number from 0 to below 1")] = Field(
             default=0.5, description="of the server's steps"
         )
-        server_lr: Positive = Field(default=1600.0, description="the step along the mean gradient, in the long run")
+        server_lr: Positive = Field(default=5000.0, description="the step along the mean gradient, in the long run")
         announced_size: Natural = Field(
             default=0,
             description="a public size of a silo, for the modulus of sums (0: the known data set's training examples "
@@ -292,8 +294,8 @@ class PrivateHead(Method):
             return PrivateHead(blueprint, extractor)
 
     def __init__(self, blueprint: Blueprint, extractor: Extractor) -> None:
-        spec: PrivateHead.Spec = blueprint.recipe.method
-        self.form = unit_vectors.Form(*extractor.shape, spec.groups)
+        spec = blueprint.recipe.method
+        self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
@@ -324,20 +326,15 @@ class PrivateHead(Method):
         return moments if moments is not None and round <= 1 else self.budgeting.gradient
 
     def init(self) -> State:
-        size, matrix = self.head.size, self.form.matrix_bits
-        arrays = {
-            VELOCITY: np.zeros(size, np.float32),
-            LEFT: np.eye(self.form.maps, dtype=np.float32) * 2**matrix,
-            RIGHT: np.eye(self.form.cells, dtype=np.float32) * 2**matrix,
-            COUNT: np.array([self._announced if self.spec.protects == "record" else 1.0], np.float32),
-        }
-        return State(0, np.zeros(size, np.float32), arrays)
+        none = unit_vectors.Whitening.none(self.form, self._announced if self.spec.protects == "record" else 1.0)
+        zeros = np.zeros(self.head.size, np.float32)
+        return State(0, zeros, {VELOCITY: zeros, **_arrays(none)})
 
     def plan(self, state: State, federation: str) -> Plan:
         round = state.round + 1
         if self._stage(round) is self.budgeting.moments:
             return Plan(federation, round)
-        arrays = {PARAMETERS: state.parameters, LEFT: state.arrays[LEFT], RIGHT: state.arrays[RIGHT]}
+        arrays = {PARAMETERS: state.parameters, LEFT: state.arrays[LEFT], CENTRE: state.arrays[CENTRE]}
         return Plan(federation, round, {}, arrays)
 
     def upload(self, plan: Plan) -> Upload:
@@ -352,28 +349,19 @@ class PrivateHead(Method):
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         mean = tally.mean()  # of silos; so is the number of records
         if self._stage(plan.round) is self.budgeting.moments:
-            return state.after(state.parameters, {**state.arrays, **self._whitening(mean)})
-        spec: PrivateHead.Spec = self.spec
+            found = unit_vectors.Whitening.of(mean, self.form, self.budgeting.limit, self.spec.moments.floor)
+            if self.spec.protects == "client":
+                found = replace(found, count=1.0)
+            return state.after(state.parameters, {**state.arrays, **_arrays(found)})
+        spec = self.spec
         step = spec.server_lr * (1 - spec.momentum)
         with np.errstate(over="ignore"):
             velocity = spec.momentum * state.arrays[VELOCITY] + mean / float(state.arrays[COUNT][0])
             return state.after(state.parameters - step * velocity, {**state.arrays, VELOCITY: velocity})
 
-    def _whitening(self, moments: NDArray[np.float64]) -> dict[str, Floats]:
-        """The matrices that whiten records, and the number of records, from the mean of noisy second moments."""
-        over_maps, over_cells = unit_vectors.moment_matrices(moments, self.form)
-        count = max(float(np.trace(over_maps)), 1.0) if self.spec.protects == "record" else 1.0
-        floors = self.spec.moments.maps, self.spec.moments.cells
-        left, right = (
-            unit_vectors.whole_matrix(unit_vectors.whitening(own / count, floor), self.form)
-            for own, floor in zip((over_maps, over_cells), floors, strict=True)
-        )
-        return {LEFT: left, RIGHT: right, COUNT: np.array([count], np.float32)}
-
     def view(self, state: State) -> ModelView:
-        # of a power of two: float32 keeps the products of scores
-        scale = np.float32(2.0**-self.form.matrix_bits)
-        return ModelView(state.parameters, {LEFT: state.arrays[LEFT] * scale, RIGHT: state.arrays[RIGHT] * scale})
+        scale = np.float32(2.0**-unit_vectors.MATRIX_BITS)
+        return ModelView(state.parameters, {name: state.arrays[name] * scale for name in (LEFT, CENTRE)})
 
     def shown(self, x: Tensor) -> Seen:
         """Examples as the head sees them: whole unit vectors."""
@@ -433,7 +421,7 @@ class PrivateHead(Method):
         limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
         moments = self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
-            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form)
+            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
             return self._of_client(own, data, moments), math.nan, 0.0
         records = self._kept_records(plan, data, limit, bench)
         residual = math.floor(self.budgeting.residual * scale)
@@ -465,19 +453,24 @@ class PrivateHead(Method):
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
-        left, right = (plan.arrays[name] for name in (LEFT, RIGHT))
+        left, centre = plan.arrays[LEFT], plan.arrays[CENTRE]
 
         def whiten() -> Rounded:
             units = self._kept_units(data, limit, bench)
-            matrices = (torch.from_numpy(own).to(bench.device) for own in (left, right))
-            return unit_vectors.whitened(units, self.form, *matrices, self.spec.bias, self.budgeting.row)
+            by, centred = (torch.from_numpy(own).to(bench.device) for own in (left, centre))
+            return unit_vectors.whitened(units, self.form, by, centred, self.spec.bias, self.budgeting.row)
 
-        return bench.keep(data.key, (id(self.extractor), left.tobytes(), right.tobytes()), whiten)
+        return bench.keep(data.key, (id(self.extractor), limit, left.tobytes(), centre.tobytes()), whiten)
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """Nothing: what second moments are like says nothing about the training."""
         zeros = np.zeros(len(cohort.clients))
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def _arrays(found: Whitening) -> dict[str, Floats]:
+    """A whitening as a state keeps it."""
+    return {LEFT: found.left, CENTRE: found.centre, COUNT: np.array([found.count], np.float32)}
 
 
 # --- from a budget to noise and grids ---------------------------------------------------------------------------------
@@ -559,7 +552,7 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
     each = sigma * math.sqrt(asked.gradients / (1 - share))
-    bits, wanted = spec.resolution or 4, LONGEST_ROW * FEWEST_RESIDUALS / shortest
+    bits, wanted = spec.resolution or 4, LONGEST_ROW * RESIDUALS / shortest
     clip = _steps(bits, shares, each)
     while spec.resolution is None and clip < wanted and bits < MOST_BITS:
         bits += 1
@@ -569,7 +562,7 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
             "method.resolution, or leave it out"
         )
-    longest = min(LONGEST_ROW, clip // min(FEWEST_RESIDUALS, linear_head.split_clip(clip)[1]))
+    longest = min(LONGEST_ROW, clip // min(RESIDUALS, linear_head.split_clip(clip)[1]))
     row = max(range((3 * longest + 3) // 4, longest + 1), key=lambda own: own * (clip // own))  # the least is lost
     residual = clip // row
     if math.floor(residual * shortest) < 1:
