@@ -113,6 +113,14 @@ def test_sums_stay_below_what_float64_has_exactly(scale, angles):
     assert 3 * LARGEST * 2**VALUE_BITS < 2**24
 
 
+def test_waves_of_mirrored_angles_are_mirror_images():
+    for angles in (3, 8):
+        for angle in range(1, angles):
+            real, imaginary = wave(1, angle, angles)
+            mirrored = wave(1, angles - angle, angles).flip(1)
+            assert torch.equal(mirrored[0], real) and torch.equal(mirrored[1], -imaginary)
+
+
 def test_an_even_surface_has_no_waves_and_a_brighter_image_has_the_same():
     found = Scattering(1, 28, 28)
     even = found(torch.full((1, 1, 28, 28), 2.0))[0]
@@ -156,7 +164,7 @@ def test_a_records_bits_do_not_depend_on_its_neighbours(order, size, number):
 
 def test_many_records_in_several_blocks_have_the_bits_of_each_alone():
     found, x = Scattering(3, 32, 32), images(70, 3, 32, 32)
-    assert len(found._blocks(70)) > 1
+    assert len(found._blocks(70, x.device)) > 1
     with threads(2):
         many = found(x)
     with threads(1):

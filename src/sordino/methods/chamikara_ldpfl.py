@@ -157,7 +157,8 @@ class Ldpfl(Method):
         super().__init__(blueprint, upload, replace(blueprint.local_training, loss=loss))
         self.model, self.graded = learner, records.graded(blueprint.model)
         self._extractor, self.records = extractor, records
-        self._most: int | None = None if extractor.public else blueprint.recipe.method.extractor.most_records
+        bound = getattr(blueprint.recipe.method.extractor, "most_records", None)
+        self._most: int | None = None if extractor.public else bound
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
         self._kinds = sorted(first.values())  # of every strength, its first client
         number = {records.strengths[client]: k for k, client in enumerate(self._kinds)}

@@ -6,6 +6,7 @@ They stand apart from the extractors themselves, which load PyTorch: reading a r
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Le, MinLen
@@ -97,6 +98,39 @@ class ScatteringExtractorSpec(ExtractorSpec):
         return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
 
 
+class NetworkExtractorSpec(ExtractorSpec):
+    """A frozen network with weights from a file, in evaluation mode: the same for all, and trained by nobody here.
+
+    It is public only where its owner declares that it was not trained on these records.
+    """
+
+    kind: str = tag("network", "a frozen network with weights from a file, the same for all")
+    model: Annotated[str, MinLen(1), AfterValidator(allowed_model)] = Field(
+        description="a model known by name, or an own one as 'package.module:Class'"
+    )
+    options: ModelOptions = Field(default_factory=dict)
+    classes: Annotated[int, Ge(2)] | None = Field(
+        default=None, description="how many classes the network was trained for; without it, as many as the data has"
+    )
+    weights: Annotated[str, MinLen(1)] = Field(description="its parameters and statistics, a .safetensors file")
+    up_to: Annotated[str, MinLen(1)] | None = Field(
+        default=None,
+        description="the layer that makes the features; without it, layers in a row end before the last dense one, "
+        "and the output of other networks is taken",
+    )
+    elsewhere: bool = Field(
+        default=False,
+        description="the owner declares that the network was not trained on these records; without it nothing is "
+        "proven of its features",
+    )
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        trained_for = self.classes or classes
+        network = extractors.frozen_network(self.model, self.options, shape, trained_for, Path(self.weights))
+        return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
+
+
 __all__ = [
-    "ExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec", "ScatteringExtractorSpec", "TrainedExtractorSpec",
+    "ExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec", "ScatteringExtractorSpec",
+    "TrainedExtractorSpec",
 ]  # fmt: skip

@@ -116,6 +116,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "random": f"{_METHODS}.extractor_tables:RandomExtractorSpec",
             "oriented": f"{_METHODS}.extractor_tables:OrientedExtractorSpec",
             "scattering": f"{_METHODS}.extractor_tables:ScatteringExtractorSpec",
+            "network": f"{_METHODS}.extractor_tables:NetworkExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",
