@@ -200,7 +200,8 @@ class Digits:
         """The digits of weights below 2^31, for records of at most this length."""
         classes, width = weights.shape
         bits = max(1, 24 - math.ceil(math.log2(longest * math.sqrt(width))))
-        found, left = [], weights
+        found: list[Tensor] = []
+        left = weights
         while not found or bool((left != 0).any()):
             higher = torch.round(left * 2.0**-bits)
             found.append(left - higher * 2.0**bits)
@@ -235,9 +236,7 @@ def residuals(
         square = square + residual[:, k] * residual[:, k]
     length = torch.sqrt(square) * records.length
     shortened = length > clip
-    factor = torch.where(shortened, records.length * (clip / length), records.length) * (
-        aim(limit, classes) / clip
-    )
+    factor = torch.where(shortened, records.length * (clip / length), records.length) * (aim(limit, classes) / clip)
     found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
     return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
 

@@ -291,10 +291,9 @@ class PrivateHead(Method):
 
         def build(self, blueprint: Blueprint) -> PrivateHead:
             extractor = self.extractor.build(blueprint.input_shape, blueprint.classes, blueprint.recipe.seed)
-            return PrivateHead(blueprint, extractor)
+            return PrivateHead(blueprint, extractor, self)
 
-    def __init__(self, blueprint: Blueprint, extractor: Extractor) -> None:
-        spec = blueprint.recipe.method
+    def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
         epsilons = blueprint.recipe.epsilons()
