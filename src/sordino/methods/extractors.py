@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sordino.errors import InvalidInput
-from sordino.learning import models
+from sordino.learning import imagenet, models
 from sordino.learning.cohort import ClientData, LocalTraining
+from sordino.learning.examples import Normalisation
 from sordino.learning.models import Network, parameter_layout
 from sordino.learning.scattering import Scattering
 from sordino.methods.interface import Bench, ClientState
@@ -185,6 +186,28 @@ class NetworkExtractor(Extractor):
         return features.flatten(1).float()
 
 
+class ImageNetExtractor(Extractor):
+    """Public ImageNet features (`learning/imagenet.py`) of images that were normalised with these constants."""
+
+    public = True
+    shape = (imagenet.FEATURES, 1)
+
+    def __init__(self, shape: tuple[int, ...], mean: Sequence[float], std: Sequence[float]) -> None:
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            raise InvalidInput(
+                f"ImageNet features take images of 1 or 3 channels, and records have the shape {list(shape)}: take "
+                "another extractor"
+            )
+        Normalisation(tuple(mean), tuple(std)).check(shape)
+        self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+        self._network = imagenet.load()
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        pixels = x * self._std.to(x.device) + self._mean.to(x.device)
+        features: Tensor = self._network.to(x.device)(pixels)
+        return features
+
+
 class Truncated(nn.Module):
     """A network up to one of its layers, wherever that is: the output of that layer."""
 
@@ -284,6 +307,7 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "ALONE", "PIECE", "Extractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor", "ScatteringExtractor",
-    "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network", "network_of",
+    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor",
+    "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
+    "network_of",
 ]  # fmt: skip

@@ -117,6 +117,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "oriented": f"{_METHODS}.extractor_tables:OrientedExtractorSpec",
             "scattering": f"{_METHODS}.extractor_tables:ScatteringExtractorSpec",
             "network": f"{_METHODS}.extractor_tables:NetworkExtractorSpec",
+            "imagenet": f"{_METHODS}.extractor_tables:ImageNetExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",
