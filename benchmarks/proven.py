@@ -139,9 +139,76 @@ def headlines() -> Iterator[Case]:
         yield from each.cases()
 
 
+EPSILONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+
+
+def curves() -> Iterator[Case]:
+    """Accuracy over epsilon, under a sum and alone."""
+    for recipe, clients in (("proven-mnist", 100), ("proven-fashion-mnist", 50), ("proven-cifar-10", 500)):
+        for epsilon in EPSILONS:
+            common = {"split.clients": clients, "clients.epsilon": epsilon}
+            yield Case("curves", f"{recipe}, {epsilon:g}, summed", recipe, common, (1,))
+            yield Case("curves", f"{recipe}, {epsilon:g}, alone", recipe, {**common, **ALONE}, (1,))
+
+
+def grid() -> Iterator[Case]:
+    """Accuracy and bytes over the grid and the bits of the sum."""
+    for resolution in (6, 8, 10, 12, 14, 16):
+        yield Case("grid", f"noise of 2^{resolution}", "proven-mnist", {"method.resolution": resolution}, (1, 2))
+    for bits in (16, 18, 20, 22, 24):
+        settings = {"method.resolution": 10, "method.bits": bits}
+        yield Case("grid", f"noise of 2^10, modulo 2^{bits}", "proven-mnist", settings, (1, 2))
+
+
+def splits() -> Iterator[Case]:
+    """How examples are dealt: a sum over all of them does not care."""
+    for name, split in (
+        ("at random", {"kind": "iid", "clients": 100}),
+        ("Dirichlet 0.1", {"kind": "dirichlet", "clients": 100, "beta": 0.1}),
+        ("two classes each", {"kind": "shards", "clients": 100, "labels_per_client": 2}),
+    ):
+        for mode, more in (("summed", {}), ("alone", ALONE)):
+            yield Case("splits", f"{name}, {mode}", "proven-mnist", {"split": split, **more})
+
+
+BUDGETS = (
+    ("digits", "proven-digits", 3, [1.0, 1.0, 10.0]),
+    ("Fashion-MNIST", "proven-fashion-mnist", 10, [0.5] * 5 + [5.0] * 5),
+    ("Covertype", "proven-covertype", 10, [1.0] * 5 + [10.0] * 5),
+)
+
+
+def budgets() -> Iterator[Case]:
+    """Each client its own budget, against the lowest for all."""
+    for name, recipe, clients, epsilons in BUDGETS:
+        for mode, more in (("summed", {}), ("alone", ALONE)):
+            if mode == "summed" and clients < 5:
+                continue
+            for whose, own in (("own budgets", epsilons), ("the lowest for all", min(epsilons))):
+                settings = {"split.clients": clients, "clients.epsilon": own, **more}
+                yield Case("budgets", f"{name}, {whose}, {mode}", recipe, settings)
+
+
+CLIENTS = (100, 300, 1000, 3000, 10000, 30000)
+
+
+def clients() -> Iterator[Case]:
+    """A whole client protected: how many it takes."""
+    features = {"kind": "oriented", "orientations": 8, "cells": 7}
+    for count in CLIENTS:
+        for epsilon in (1.0, 4.0, 8.0):
+            settings = {
+                "split.clients": count, "clients.epsilon": epsilon, "method.protects": "client",
+                "method.extractor": features, "method.roots": 0, "rounds.count": 21,
+            }  # fmt: skip
+            yield Case("clients", f"{count} clients, epsilon {epsilon:g}, summed", "proven-mnist", settings, (1,))
+            yield Case("clients", f"{count} clients, epsilon {epsilon:g}, alone", "proven-mnist", {**settings, **ALONE},
+                       (1,))  # fmt: skip
+
+
 def cases() -> list[Case]:
     """All rows of all tables."""
-    return [*headlines()]
+    return [*headlines(), *curves(), *grid(), *splits(), *budgets(), *clients()]
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

@@ -78,6 +78,15 @@ class RandomExtractorSpec(ExtractorSpec):
         return extractors.RandomExtractor(network, features, seed)
 
 
+class PlainExtractorSpec(ExtractorSpec):
+    """Records as they are: for tables, and for features that were made elsewhere."""
+
+    kind: str = tag("plain", "records as they are")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.PlainExtractor(shape)
+
+
 class OrientedExtractorSpec(ExtractorSpec):
     """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
 
@@ -164,6 +173,7 @@ class ImageNetExtractorSpec(ExtractorSpec):
 
 
 __all__ = [
-    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec",
+    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "PlainExtractorSpec",
+    "RandomExtractorSpec",
     "ScatteringExtractorSpec", "TrainedExtractorSpec",
 ]  # fmt: skip

@@ -120,6 +120,19 @@ class RandomExtractor(Extractor):
         return _features(self._module, {name: value.to(x.device) for name, value in own.items()}, x)
 
 
+class PlainExtractor(Extractor):
+    """Records as they are: channels are maps, and pixels their cells; the columns of a table are maps of one cell."""
+
+    public = True
+    exact = True
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = (shape[0], math.prod(shape[1:]))
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        return x.flatten(1)
+
+
 class OrientedExtractor(Extractor):
     """Derivatives of a blurred image in several directions, rectified and averaged over cells: one filter layer.
 
@@ -307,7 +320,8 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor",
+    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
+    "RandomExtractor",
     "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
     "network_of",
 ]  # fmt: skip

@@ -110,6 +110,7 @@ LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
+USUAL_NOISE = 7.6e-4  #: of one value of the mean gradient, in clips: where the step is known to be right
 RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
@@ -211,7 +212,10 @@ class PrivateHead(Method):
         momentum: Annotated[float, Ge(0), Lt(1), Says("a number from 0 to below 1")] = Field(
             default=0.5, description="of the server's steps"
         )
-        server_lr: Positive = Field(default=5000.0, description="the step along the mean gradient, in the long run")
+        server_lr: Positive | None = Field(
+            default=None,
+            description="the step along the mean gradient, in the long run; left out, the less noise the longer it is",
+        )
         announced_size: Natural = Field(
             default=0,
             description="a public size of a silo, for the modulus of sums (0: the known data set's training examples "
@@ -315,6 +319,7 @@ class PrivateHead(Method):
         }  # fmt: skip
         super().__init__(blueprint, next(iter(self._uploads.values())))
         self.head = linear_head.LinearHead(self.form.size, self.classes, bias=True)
+        self.server_lr: float = spec.server_lr or step_for(self.budgeting.gradient, asked)
         self.graded = unit_vectors.WhitenedHead(self.form, self.classes, spec.bias)
 
     # --- server
@@ -353,7 +358,7 @@ class PrivateHead(Method):
                 found = replace(found, count=1.0)
             return state.after(state.parameters, {**state.arrays, **_arrays(found)})
         spec = self.spec
-        step = spec.server_lr * (1 - spec.momentum)
+        step = self.server_lr * (1 - spec.momentum)
         with np.errstate(over="ignore"):
             velocity = spec.momentum * state.arrays[VELOCITY] + mean / float(state.arrays[COUNT][0])
             return state.after(state.parameters - step * velocity, {**state.arrays, VELOCITY: velocity})
@@ -533,6 +538,17 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
     return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
 
 
+def step_for(gradient: NoisySum, asked: Question) -> float:
+    """The step along the mean gradient: longer where there is less noise in it, by a rule found on MNIST.
+
+    With the noise of epsilon 1 over 100 rounds of 60,000 records it is 160 / clip, and it falls nearly as the noise of
+    one value of the mean gradient rises, in units of the clip.
+    """
+    counted = asked.records if asked.spec.protects == "record" else 1.0
+    noise = gradient.noise.sigma / gradient.sensitivity / (math.sqrt(asked.clients) * counted)
+    return 160 / asked.spec.clip * (USUAL_NOISE / noise) ** 0.9
+
+
 def _spent(asked: Question, found: Budgeting, scale: float) -> float:
     """The epsilon that all rounds of a client together spend, as its ledger counts."""
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
@@ -604,4 +620,4 @@ def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
     return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
 
 
-__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned"]
+__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned", "step_for"]
