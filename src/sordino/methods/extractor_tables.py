@@ -5,6 +5,7 @@ They stand apart from the extractors themselves, which load PyTorch: reading a r
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,6 +34,10 @@ class ExtractorSpec(Spec):
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         """The extractor for records of this shape."""
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """About how many floating-point operations one record takes, where no network's own count says it."""
+        return 0.0
 
 
 ModelName = Annotated[
@@ -109,6 +114,14 @@ class ScatteringExtractorSpec(ExtractorSpec):
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
 
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Every wave at every place that is kept, for the image and for each map of the first order."""
+        taps = [(2 * math.ceil(4.8 * 2.0**scale) + 1) ** 2 for scale in range(self.scales)]
+        first = sum(taps[a] / 4.0**a for a in range(self.scales))
+        pairs = [(a, b) for b in range(self.scales) for a in range(b)] if self.orders == 2 else []
+        second = sum(taps[b - a] / 4.0**b for a, b in pairs)
+        return 4 * math.prod(shape) * self.angles * (first + self.angles * second)
+
 
 class NetworkExtractorSpec(ExtractorSpec):
     """A frozen network with weights from a file, in evaluation mode: the same for all, and trained by nobody here.
@@ -154,6 +167,10 @@ class ImageNetExtractorSpec(ExtractorSpec):
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         return extractors.ImageNetExtractor(shape, self.mean, self.std)
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Of one image of 224x224, whatever its size was."""
+        return 8e8
 
     @reads("data", ".mean", ".std")
     def constants_are_those_of_the_data(self, recipe: Recipe) -> Found:
