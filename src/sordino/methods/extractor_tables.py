@@ -110,9 +110,12 @@ class ScatteringExtractorSpec(ExtractorSpec):
     scales: Annotated[int, Ge(1), Le(6)] = Field(default=2, description="widths of waves; a cell has 2^scales pixels")
     angles: Annotated[int, Ge(1), Le(32)] = Field(default=8, description="directions of waves")
     orders: Literal[1, 2] = Field(default=2, description="how many waves follow each other at most")
+    opponent: bool = Field(
+        default=False, description="colours as lightness, red against green, and both against blue; for three channels"
+    )
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
+        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders, self.opponent)
 
     def operations(self, shape: tuple[int, ...]) -> float:
         """Every wave at every place that is kept, for the image and for each map of the first order."""
