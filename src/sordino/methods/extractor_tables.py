@@ -5,6 +5,7 @@ They stand apart from the extractors themselves, which load PyTorch: reading a r
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,6 +34,10 @@ class ExtractorSpec(Spec):
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         """The extractor for records of this shape."""
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """About how many floating-point operations one record takes, where no network's own count says it."""
+        return 0.0
 
 
 ModelName = Annotated[
@@ -78,6 +83,15 @@ class RandomExtractorSpec(ExtractorSpec):
         return extractors.RandomExtractor(network, features, seed)
 
 
+class PlainExtractorSpec(ExtractorSpec):
+    """Records as they are: for tables, and for features that were made elsewhere."""
+
+    kind: str = tag("plain", "records as they are")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.PlainExtractor(shape)
+
+
 class OrientedExtractorSpec(ExtractorSpec):
     """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
 
@@ -96,9 +110,20 @@ class ScatteringExtractorSpec(ExtractorSpec):
     scales: Annotated[int, Ge(1), Le(6)] = Field(default=2, description="widths of waves; a cell has 2^scales pixels")
     angles: Annotated[int, Ge(1), Le(32)] = Field(default=8, description="directions of waves")
     orders: Literal[1, 2] = Field(default=2, description="how many waves follow each other at most")
+    opponent: bool = Field(
+        default=False, description="colours as lightness, red against green, and both against blue; for three channels"
+    )
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
+        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders, self.opponent)
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Every wave at every place that is kept, for the image and for each map of the first order."""
+        taps = [(2 * math.ceil(4.8 * 2.0**scale) + 1) ** 2 for scale in range(self.scales)]
+        first = sum(taps[a] / 4.0**a for a in range(self.scales))
+        pairs = [(a, b) for b in range(self.scales) for a in range(b)] if self.orders == 2 else []
+        second = sum(taps[b - a] / 4.0**b for a, b in pairs)
+        return 4 * math.prod(shape) * self.angles * (first + self.angles * second)
 
 
 class NetworkExtractorSpec(ExtractorSpec):
@@ -146,6 +171,10 @@ class ImageNetExtractorSpec(ExtractorSpec):
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         return extractors.ImageNetExtractor(shape, self.mean, self.std)
 
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Of one image of 224x224, whatever its size was."""
+        return 8e8
+
     @reads("data", ".mean", ".std")
     def constants_are_those_of_the_data(self, recipe: Recipe) -> Found:
         """A network that sees other colours than it was trained on works badly, and nothing else would tell."""
@@ -164,6 +193,7 @@ class ImageNetExtractorSpec(ExtractorSpec):
 
 
 __all__ = [
-    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec",
+    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "PlainExtractorSpec",
+    "RandomExtractorSpec",
     "ScatteringExtractorSpec", "TrainedExtractorSpec",
 ]  # fmt: skip

@@ -121,6 +121,19 @@ class RandomExtractor(Extractor):
         return _features(self._module, {name: value.to(x.device) for name, value in own.items()}, x)
 
 
+class PlainExtractor(Extractor):
+    """Records as they are: channels are maps, and pixels their cells; the columns of a table are maps of one cell."""
+
+    public = True
+    exact = True
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = (shape[0], math.prod(shape[1:]))
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        return x.flatten(1)
+
+
 class OrientedExtractor(Extractor):
     """Derivatives of a blurred image in several directions, rectified and averaged over cells: one filter layer.
 
@@ -153,18 +166,30 @@ class ScatteringExtractor(Extractor):
     public = True
     exact = True
 
-    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int) -> None:
+    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int, opponent: bool = False) -> None:
         if len(shape) != 3:
             raise InvalidInput(
                 f"scattering takes images of channels x height x width, and records have the shape {list(shape)}: "
                 "take another extractor"
             )
+        if opponent and shape[0] != 3:
+            raise InvalidInput(
+                f"opponent colours are made of three channels, and records have {shape[0]}: leave method.extractor."
+                "opponent out"
+            )
+        self._opponent = opponent
         self._scattering = Scattering(*shape, scales=scales, angles=angles, orders=orders)
         maps, down, across = self._scattering.shape
         self.shape = (maps, down * across)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        return self._scattering(x).flatten(1)
+        return self._scattering(opponents(x) if self._opponent else x).flatten(1)
+
+
+def opponents(x: Tensor) -> Tensor:
+    """Images of red, green and blue as lightness, red against green, and both against blue: pixel by pixel."""
+    red, green, blue = x.double().unbind(dim=1)
+    return torch.stack([(red + green + blue) / 3, (red - green) / 2, (red + green) / 4 - blue / 2], dim=1)
 
 
 class NetworkExtractor(Extractor):
@@ -318,7 +343,8 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor",
+    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
+    "RandomExtractor",
     "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
     "network_of", "remembers",
 ]  # fmt: skip
