@@ -115,7 +115,8 @@ FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
-RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
+FEWEST_CLIP = 1024  #: grid steps of a record that cost little
+RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 REMEMBERS = (
@@ -325,7 +326,10 @@ class PrivateHead(Method):
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
         gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
-        asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
+        ledger = blueprint.recipe.clients.budget is not None
+        asked = Question(
+            self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced, ledger
+        )
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
         self._uploads = {
@@ -532,6 +536,7 @@ class Question:
     gradients: int  #: rounds that sum gradients
     clients: int
     records: float  #: of a silo, a public number
+    ledger: bool = False  #: whether clients keep ledgers with this limit, which count a little more than statements
 
     @property
     def shares(self) -> int:
@@ -562,7 +567,7 @@ def planned(asked: Question) -> tuple[Budgeting, list[float]]:
         found = _grids(asked, sigmas[-1], scales[0])
         if all(_spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
             return found, scales
-        sigmas[-1] *= 1.0002  # what whole numbers lack of a Gaussian
+        sigmas[-1] *= 1.001  # what whole numbers lack of a Gaussian
     raise InvalidInput(
         f"whole noise cannot keep epsilon {asked.strengths[0]:g} at delta {asked.spec.delta:g} over "
         f"{asked.gradients} rounds: raise clients.epsilon or method.resolution, or take fewer rounds"
@@ -571,6 +576,9 @@ def planned(asked: Question) -> tuple[Budgeting, list[float]]:
 
 def _total_sigma(asked: Question, epsilon: float) -> float:
     """The noise of one Gaussian release that spends all of this epsilon, in units of what a record adds."""
+    if not asked.ledger:
+        exchanged = 1 if asked.adjacency is Adjacency.RECORD_ADD_REMOVE else 2
+        return exchanged / accountant.mu_for(epsilon, asked.spec.delta)
     budget = Budget(epsilon, asked.spec.delta, adjacency=asked.adjacency)
 
     def released(sigma: float) -> Guarantee:
@@ -591,7 +599,13 @@ def step_for(gradient: NoisySum, asked: Question) -> float:
 
 
 def _spent(asked: Question, found: Budgeting, scale: float) -> float:
-    """The epsilon that all rounds of a client together spend, as its ledger counts."""
+    """The epsilon that all rounds of a client together spend: as the statement says, or as its ledger counts."""
+    if not asked.ledger:
+        parts = [] if found.moments is None else [found.moments]
+        losses = [own.guarantee(asked.adversary, asked.adjacency, scale).loss for own in [*parts, found.gradient]]
+        return accountant.compose([*losses[:-1], *losses[-1:] * asked.gradients], adjacency=asked.adjacency).epsilon(
+            asked.spec.delta
+        )
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
     for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
         if part is not None:
@@ -608,11 +622,8 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
     each = sigma * math.sqrt(asked.gradients / (1 - share))
-    bits, wanted = spec.resolution or 4, LONGEST_ROW * RESIDUALS / shortest
+    bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
-    while spec.resolution is None and clip < wanted and bits < MOST_BITS:
-        bits += 1
-        clip = _steps(bits, shares, each)
     if clip < FEWEST_STEPS:
         raise InvalidInput(
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
@@ -631,6 +642,17 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     modulus = spec.bits or _modulus(asked, row * residual, noise)
     gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
     return Budgeting(moments, gradient, limit, row, residual, shares)
+
+
+def _resolution(asked: Question, sigma: float, shortest: float) -> int:
+    """The bits of a silo's noise: as few as leave rounding harmless, and what the tables lack small beside delta."""
+    enough = [b for b in range(4, MOST_BITS + 1) if _steps(b, asked.shares, sigma) * shortest >= FEWEST_CLIP]
+
+    def lack(bits: int) -> float:
+        return asked.gradients * asked.values * noises.discrete_gaussian(bits).slack(asked.shares).tau
+
+    fine = (b for b in enough if _steps(b, asked.shares, sigma) * shortest >= LONGEST_ROW * RESIDUALS)
+    return next((b for b in fine if lack(b) <= asked.spec.delta / 4), min(enough, key=lack, default=MOST_BITS))
 
 
 def _steps(bits: int, shares: int, sigma: float) -> int:
