@@ -176,6 +176,21 @@ def test_the_largest_features_leave_sums_of_squares_exact(size: int, groups: int
         assert squared(unit_vectors(features, form, LONGEST)) <= LONGEST**2
 
 
+@pytest.mark.parametrize("size", [3, 1000, 65_535])
+def test_group_norm_is_that_of_whole_numbers(size: int) -> None:
+    """Ends of all sorts, so that deviations are as large as may be: squares add up exactly, in any order."""
+    ends = torch.full((1, size), LARGEST / 2**VALUE_BITS)
+    ends[0, : size // 3] *= -1
+    values = [round(v * 2**VALUE_BITS) for v in ends[0].tolist()]
+    reach = 2 ** ((53 - math.ceil(math.log2(size))) // 2)
+    centred = [max(-reach, min(reach, round(v - sum(values) / size))) for v in values]
+    squares = sum(v * v for v in centred)
+    assert squares <= 2**53
+    spread = math.sqrt(squares / size + 1)
+    wanted = [round(v / spread * 2**12) for v in centred]
+    assert [int(v) for v in _normalised(ends, Form(1, size, 1, 0))[0].tolist()] == wanted
+
+
 def test_records_longer_than_exact_sums_are_refused() -> None:
     with pytest.raises(InvalidInput, match=r"65,535 is the most"):
         Form(2**16, 1)

@@ -308,6 +308,18 @@ def test_the_stated_loss_is_what_the_noise_and_the_bound_say(name: str) -> None:
                 assert loss.tau >= part.values * slack.tau > 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "honest"),
+    [
+        ({}, 4), ({"method.colluding": 0}, 5), ({"method.colluding": 3}, 2), (ALONE, 1),
+        ({"split.clients": 20}, 15), ({"split.clients": 20, "method.channel.threshold": 0.9}, 17),
+    ],
+)  # fmt: skip
+def test_noise_is_counted_of_those_who_stay_less_those_who_collude(changes: dict[str, Any], honest: int) -> None:
+    """Five of six are in every sum, 17 of 20, or 19 with the higher threshold; a tenth collude if nothing is said."""
+    assert own_method(changes).budgeting.shares == honest
+
+
 def total(method: PrivateHead, client: int, by: Adversary, adjacency: Adjacency) -> float:
     """The epsilon of all rounds of a client, each release's loss added."""
     losses = []
@@ -330,8 +342,8 @@ def test_statements_add_up_all_rounds_and_keep_every_budget(name: str) -> None:
         client = epsilons.index(epsilon)
         assert row.proven == pytest.approx(total(method, client, by, adjacency), rel=1e-6)
         assert row.proven <= epsilon
-        if name != "personal, far apart":
-            assert row.proven >= 0.93 * epsilon  # the ledger, which must admit it, counts with two fifths of delta
+        if name not in ("personal, far apart", "coarse", "long"):  # whose grids leave more unused
+            assert row.proven >= 0.95 * epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
@@ -341,19 +353,24 @@ def test_statements_add_up_all_rounds_and_keep_every_budget(name: str) -> None:
 def test_what_is_planned_is_just_within_the_budget(
     epsilon: float, rounds: int, share: float, more: dict[str, Any]
 ) -> None:
-    """As a ledger counts: all rounds are admitted, one more is not, and less than 1 % is left."""
+    """As statements count, and as a ledger does where clients keep one: one round more has no room in it."""
     changes = {"clients.epsilon": epsilon, "rounds.count": rounds, "method.moments": {"share": share}, **more}
-    method = own_method(changes)
+    losses, stated = [], own_method(changes)
+    for part, times in zip(parts_of(stated)[::-1], (rounds - (share > 0), 1), strict=False):
+        ((release,),) = stated.releases(plan_of(stated, part))
+        losses += [release.guarantees[0].loss] * times
+    assert release.guarantees[0].adjacency in (ADD, CLIENT)
+    assert 0.97 * epsilon <= compose(losses, adjacency=release.guarantees[0].adjacency).epsilon(DELTA) <= epsilon
+    method = own_method({**changes, "clients.budget": {"limit": epsilon, "delta": DELTA}})
     adjacency = CLIENT if method.spec.protects == "client" else ADD
     shares = method.budgeting.shares
     by = summed(shares) if shares > 1 else SERVER
     account = Account.opening(Budget(epsilon, DELTA, adjacency=adjacency, adversary=by))
     for part, times in zip(parts_of(method)[::-1], (rounds - (share > 0), 1), strict=False):
         ((release,),) = method.releases(plan_of(method, part))
-        last = release
         account = account.after(release, Destination("test", pinned=True), times=times)
     assert account.permits
-    assert account.spent >= 0.99 * epsilon
+    assert account.spent >= 0.97 * epsilon
     ((last,),) = method.releases(plan_of(method, method.budgeting.gradient))
     assert not account.after(last, Destination("test", pinned=True)).permits
 
@@ -551,7 +568,7 @@ def test_a_deployment_masks_whatever_the_recipe_says_of_simulations() -> None:
 @pytest.mark.parametrize("more", [{}, ALONE], ids=["summed", "alone"])
 def test_every_client_keeps_its_own_budget(more: dict[str, Any]) -> None:
     """Of 0.5, 2 and 8 in one federation: by its own ledger, which has no room for a round more."""
-    method = own_method({**PERSONAL, **more})
+    method = own_method({**PERSONAL, **more, "clients.budget": {"limit": 8.0, "delta": DELTA}})
     by = SERVER if more else summed(4)
     for client, epsilon in enumerate(PERSONAL["clients.epsilon"]):
         account = Account.opening(Budget(epsilon, DELTA, adjacency=ADD, adversary=by))
@@ -575,7 +592,7 @@ def test_a_shorter_budget_shortens_a_record_and_does_not_turn_it() -> None:
     for row, scale in zip(rows, method.scales, strict=True):
         along = float(row @ rows[-1] / (rows[-1] @ rows[-1]))
         assert along == pytest.approx(scale, rel=0.03)
-        assert float(np.linalg.norm(row - along * rows[-1]) / np.linalg.norm(row)) < 0.05
+        assert float(np.linalg.norm(row - along * rows[-1]) / np.linalg.norm(row)) < 0.1
     assert method.budgeting.moments is not None
     plan = plan_of(method, method.budgeting.moments)
     upper = method.form.maps * (method.form.maps + 1) // 2
@@ -632,6 +649,19 @@ def test_one_client_exchanged_moves_a_sum_by_twice_its_bound() -> None:
         for n in (3, 400)
     )
     assert squared([a - b for a, b in zip(one, other, strict=True)]) <= 4 * part.sensitivity**2
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_rounding_a_mean_does_not_lengthen_it(group: int) -> None:
+    """Means that are far too long, and such as rounding makes longer."""
+    method = method_of("clients, personal")
+    data = ClientData(torch.rand(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64))
+    for part in parts_of(method):
+        most = part.sensitivity * method.scales[group]
+        each = 2 * int(most / math.sqrt(part.values)) + 1  # halves, which are rounded up every second time
+        for value in (each, 10**12):
+            found = method._of_client(torch.full((part.values,), value), data, part, method.scales[group])
+            assert 0.8 * most < math.sqrt(squared([int(v) for v in found])) <= most
 
 
 def test_a_clients_mean_is_cut_to_its_own_budget() -> None:
