@@ -444,14 +444,12 @@ class PrivateHead(Method):
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
-        scale = self.scales[group]
-        limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
+        scale, (limit, residual) = self.scales[group], self._limits(group)
         moments = self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
             own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
             return self._of_client(own, data, moments, scale), math.nan, 0.0
         records = self._kept_records(plan, data, limit, bench)
-        residual = math.floor(self.budgeting.residual * scale)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
         found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
         count = max(1, len(data))
@@ -460,6 +458,30 @@ class PrivateHead(Method):
             float(found.loss) / count,
             float(found.clipped) / count,
         )
+
+    def parts(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> Tensor:
+        """What each record of a client of this group adds to a sum, `[n, values]`: for who looks at single records."""
+        limit, residual = self._limits(group)
+        if self._stage(plan.round) is self.budgeting.moments:
+            units = self._kept_units(data, limit, bench)
+            each = [unit_vectors.second_moments(one, self.form, limit) for one in units.split(1)]
+            return torch.stack(each).double()
+        records = self._kept_records(plan, data, limit, bench)
+        parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
+        return self.head.parts(parameters, records, data.y, self.spec.clip, residual)
+
+    def exact(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> NDArray[np.int64]:
+        """The sum over the records of a client of this group, before noise."""
+        return self._summed(plan, group, data, bench)[0]
+
+    def stage(self, plan: Plan) -> NoisySum:
+        """What is summed in a plan's round."""
+        return self._stage(plan.round)
+
+    def _limits(self, group: int) -> tuple[int, int]:
+        """How long unit vectors and residuals of a client of this group may be."""
+        scale = self.scales[group]
+        return math.isqrt(math.floor(self.budgeting.limit**2 * scale)), math.floor(self.budgeting.residual * scale)
 
     def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
