@@ -24,8 +24,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from sordino.audits import training
-from sordino.audits.canaries import Attacker, Ear, Flock, Scores, play
-from sordino.audits.canary_game import check_canaries, coins
+from sordino.audits.canaries import Attacker, Ear, Flock, play
+from sordino.audits.canary_game import Scores, check_canaries, coins
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
 from sordino.audits.finished_run import FinishedRun, View, channel_subjects, round_randomness, rows_for
 from sordino.audits.inspection import Subject
@@ -97,11 +97,12 @@ def canaries(run: FinishedRun, count: int, seed: int) -> ClientData:
 
 def losses(method: PrivateHead, records: ClientData, state: State) -> Scores:
     """The losses of records under a state's model."""
-    view = method.view(state)
-    layout = models.parameter_layout(method.graded)
+    view, model = method.view(state), method.graded
+    assert model is not None
+    layout = models.parameter_layout(model)
     named = {**layout.unflatten(torch.from_numpy(view.parameters)), **_tensors(view.buffers or {})}
     with torch.no_grad():
-        scores = functional_call(method.graded, named, (torch.from_numpy(method.shown(records.x)),))
+        scores = functional_call(model, named, (torch.from_numpy(method.shown(records.x)),))
         found: Tensor = functional.cross_entropy(scores.double(), records.y, reduction="none")
     return np.asarray(found.numpy())
 
@@ -218,15 +219,15 @@ def _stated(method: PrivateHead, plan: Plan, silo: int, view: View) -> Guarantee
 def _sums(method: PrivateHead, silo: int, shares: int, plan: Plan, worlds: tuple[ClientData, ClientData]) -> Sampler:
     """Each trial a report of the silo, to which as many others as share the noise add theirs, without records."""
     part, group, bench = method.stage(plan), method.class_of(silo), Bench()
-    worlds = tuple(replace(data, key=number) for number, data in enumerate(worlds))  # features are made once
-    first, second = (method.exact(plan, group, data, bench) for data in worlds)
+    known = [replace(data, key=number) for number, data in enumerate(worlds)]  # their features are made once
+    first, second = (method.exact(plan, group, data, bench) for data in known)
     direction = (second - first).astype(np.float64) / part.noise.sigma
 
     def sample(world: bool, trials: int, seed: int) -> Seen:
         found, each = [], max(1, AT_ONCE // (shares * part.values))
         for begin in range(0, trials, each):
             n = min(each, trials - begin)
-            data = ((worlds[world],) + (None,) * (shares - 1)) * n
+            data = ((known[world],) + (None,) * (shares - 1)) * n
             cohort = Cohort((silo,) * len(data), data, ({},) * len(data), (0,) * len(data))
             numbers = np.arange(begin * shares, (begin + n) * shares)
             draw = lambda own, numbers=numbers: Keystream.simulation(seed, numbers[: len(own)], int(world))  # noqa: E731
@@ -268,8 +269,7 @@ def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[S
             numbers = range(begin, min(begin + most, count))
             data = tuple(None if number % HOLDING else few for number in numbers)
             cohort = Cohort((silo,) * len(data), data, ({},) * len(data), (FEW,) * len(data))
-            stream = round_randomness(seed, plan.round, numbers)
-            bodies += method.report(plan, cohort, lambda _, own=stream: own, bench).bodies
+            bodies += method.report(plan, cohort, partial(_stream, seed, plan.round, numbers), bench).bodies
         sent = part.mechanism.decode(bodies, part.values).numbers().astype(np.int64)
         sent[::HOLDING] -= method.exact(plan, group, few, bench)
         noise = part.mechanism.wrapped(sent)
@@ -292,6 +292,11 @@ def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[S
             )
         )
     return found
+
+
+def _stream(seed: int, round: int, numbers: Sequence[int], clients: Sequence[int]) -> Keystream:
+    """Every row has a stream of its own, whoever it stands for."""
+    return round_randomness(seed, round, numbers)
 
 
 def _holds(part: NoisySum, scale: float, loss: PoissonGaussian, shares: int) -> Check:

@@ -326,7 +326,7 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
 
 def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
     """Whether a public record's features change once those of another were made, or cannot be made at all."""
-    one, other = probes(shape).split(1)
+    one, other = torch.tensor_split(probes(shape), 2)
     try:
         found = [extractor(x, {}).numpy().tobytes() for x in (one, other, one, one)]
     except Exception:

@@ -464,8 +464,8 @@ class PrivateHead(Method):
         limit, residual = self._limits(group)
         if self._stage(plan.round) is self.budgeting.moments:
             units = self._kept_units(data, limit, bench)
-            each = [unit_vectors.second_moments(one, self.form, limit) for one in units.split(1)]
-            return torch.stack(each).double()
+            rows = (units[i : i + 1] for i in range(len(units)))
+            return torch.stack([unit_vectors.second_moments(row, self.form, limit) for row in rows]).double()
         records = self._kept_records(plan, data, limit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
         return self.head.parts(parameters, records, data.y, self.spec.clip, residual)
@@ -506,7 +506,7 @@ class PrivateHead(Method):
             return self.extractor(x, {}).reshape(len(x), self.form.size)
         except Exception:
             if len(x) > 1:
-                return torch.cat([self._features(one) for one in x.split(1)])
+                return torch.cat([self._features(x[i : i + 1]) for i in range(len(x))])
             return torch.zeros(1, self.form.size, device=x.device)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
