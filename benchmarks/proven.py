@@ -281,7 +281,7 @@ BUDGETS = (
 def budgets() -> Iterator[Case]:
     """Each client its own budget, against the lowest for all."""
     for name, recipe, clients, epsilons in BUDGETS:
-        for mode, more in (("summed", {}), ("alone", ALONE)):
+        for mode, more in (("summed", {}), ("alone", ALONE))[clients < 10 :]:  # three silos make no secure sum
             for whose, own in (("own budgets", epsilons), ("the lowest for all", min(epsilons))):
                 settings = {"split.clients": clients, "clients.epsilon": own, **more}
                 yield Case("budgets", f"{name}, {whose}, {mode}", recipe, settings)
