@@ -68,8 +68,8 @@ class Form:
         return self.maps * (self.maps + 1) // 2 + self.maps
 
     def mean_factor(self, limit: int) -> int:
-        """What sums over cells are multiplied by in m, for unit vectors of this length."""
-        return max(1, math.floor(limit / math.sqrt(self.cells)))
+        """What sums over cells are multiplied by in m, for unit vectors of this length; 0 where they are too short."""
+        return math.isqrt(limit * limit // self.cells)
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:
@@ -112,14 +112,14 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
 
 def second_moments(units: Tensor, form: Form, limit: int) -> Tensor:
     """int64 `[moments]`: the exact A and m of unit vectors `[n, size]` of this limit; of A the upper triangle."""
-    square = torch.zeros(form.maps, form.maps, dtype=torch.float64, device=units.device)
-    mean = torch.zeros(form.maps, dtype=torch.float64, device=units.device)
+    square = torch.zeros(form.maps, form.maps, dtype=torch.int64, device=units.device)
+    mean = torch.zeros(form.maps, dtype=torch.int64, device=units.device)
     for part in _blocks(len(units), form.size):
         columns = units[part].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
-        square += columns @ columns.T
-        mean += columns.sum(dim=1)
+        square += (columns @ columns.T).long()
+        mean += columns.sum(dim=1).long()
     rows, columns = torch.triu_indices(form.maps, form.maps)
-    return torch.cat([square[rows, columns], mean * form.mean_factor(limit)]).long()
+    return torch.cat([square[rows, columns], mean * form.mean_factor(limit)])
 
 
 def moments_sensitivity(limit: int) -> float:
@@ -152,7 +152,8 @@ class Whitening:
         square[np.triu_indices(form.maps)] = moments[:upper]
         square += np.triu(square, 1).T
         count = max(float(np.trace(square)), 1.0)
-        mean = moments[upper:] * (limit / form.mean_factor(limit)) / form.cells / count  # of u_p / limit
+        factor = limit / (form.mean_factor(limit) or math.inf)  # without room for m, nothing is centred
+        mean = moments[upper:] * factor / form.cells / count  # of u_p / limit
         values, vectors = np.linalg.eigh(square / count - form.cells * np.outer(mean, mean))
         matrix = (vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T
         left = np.rint(matrix * (2.0**MATRIX_BITS / np.abs(matrix).max()))

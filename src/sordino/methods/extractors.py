@@ -28,6 +28,7 @@ from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
 from sordino.learning.models import Network, parameter_layout
 from sordino.learning.scattering import Scattering
+from sordino.learning.stacked_model import probes
 from sordino.methods.interface import Bench, ClientState
 from sordino.methods.upload import Draw
 from sordino.parts.words import nearest
@@ -323,6 +324,16 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     return found.numpy()
 
 
+def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
+    """Whether a public record's features change once those of another were made, or cannot be made at all."""
+    one, other = probes(shape).split(1)
+    try:
+        found = [extractor(x, {}).numpy().tobytes() for x in (one, other, one, one)]
+    except Exception:
+        return True
+    return len({found[0], *found[2:]}) > 1
+
+
 def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
     """The network of this name for records of this shape, and how many features its convolutions make."""
     network = models.build(name, input_shape=shape, classes=classes, **options)
@@ -335,5 +346,5 @@ __all__ = [
     "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
     "RandomExtractor",
     "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
-    "network_of",
+    "network_of", "remembers",
 ]  # fmt: skip

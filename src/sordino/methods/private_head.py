@@ -89,11 +89,13 @@ if TYPE_CHECKING:
     from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian
+    from sordino.methods import extractors
     from sordino.methods.extractors import Extractor
     from sordino.privacy import accountant, planning
     from sordino.recipe import Recipe
 else:
     accountant = lazy_module("sordino.privacy.accountant")
+    extractors = lazy_module("sordino.methods.extractors")
     noises = lazy_module("sordino.mechanisms.noise")
     planning = lazy_module("sordino.privacy.planning")
     torch = lazy_module("torch")
@@ -106,6 +108,7 @@ MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
 PIECE = 1000  #: records whose features are made at a time
+ALONE = 1  #: as many where the bits of a record's features could depend on its neighbours
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
@@ -116,6 +119,10 @@ FEWEST_CLIP = 1024  #: grid steps of a record that cost little
 RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
+REMEMBERS = (
+    "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
+    "no bound: take one that keeps nothing between records and draws nothing at random"
+)
 NOT_PUBLIC = (
     "the extractor may have been trained on these very records: declare that it was not (method.extractor.elsewhere), "
     "or take one that nobody trained, such as scattering"
@@ -154,7 +161,7 @@ class NoisySum:
     ) -> Guarantee:
         """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
         shares = adversary.parties or 1
-        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale
+        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
         grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
         if faint := private_sgd.too_faint(grid, adjacency, shares):
             return Guarantee(adversary, adjacency, Infinite(faint), "none")
@@ -252,6 +259,16 @@ class PrivateHead(Method):
             for name in sorted(recipe.training.model_fields_set):
                 yield f"training.{name}", "private-head takes one gradient over all records a round: leave it out"
 
+        @reads("method")
+        def the_extractor_is_the_same_for_all(self, recipe: Recipe) -> Found:
+            """Refuse extractors that every client trains for itself: gradients of their features do not add up."""
+            if self.extractor.kind == "trained":
+                yield (
+                    ".extractor.kind",
+                    "got trained, which is another one for every client, and made of its records: take scattering, "
+                    "oriented, network or another that is the same for all",
+                )
+
         @reads("method", "model")
         def the_model_is_a_linear_head(self, recipe: Recipe) -> Found:
             """Refuse other models."""
@@ -302,6 +319,7 @@ class PrivateHead(Method):
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
+        self._unproven = _obstacle(extractor, blueprint.input_shape)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))
@@ -397,8 +415,8 @@ class PrivateHead(Method):
         adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
         whose = "a client's vector" if of_clients else "a record's vector"
         found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
-        if not self.extractor.public:
-            return [replace(own, loss=Infinite(NOT_PUBLIC), basis="none") for own in found]
+        if self._unproven is not None:
+            return [replace(own, loss=Infinite(self._unproven), basis="none") for own in found]
         return found
 
     def computes_records_apart(self, bench: Bench) -> bool:
@@ -431,34 +449,48 @@ class PrivateHead(Method):
         moments = self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
             own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
-            return self._of_client(own, data, moments), math.nan, 0.0
+            return self._of_client(own, data, moments, scale), math.nan, 0.0
         records = self._kept_records(plan, data, limit, bench)
         residual = math.floor(self.budgeting.residual * scale)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
         found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
         count = max(1, len(data))
         return (
-            self._of_client(found.sums, data, self.budgeting.gradient),
+            self._of_client(found.sums, data, self.budgeting.gradient, scale),
             float(found.loss) / count,
             float(found.clipped) / count,
         )
 
-    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum) -> NDArray[np.int64]:
+    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
         if self.spec.protects == "record":
             return sums.cpu().numpy()
         mean = sums.double().unsqueeze(0) / len(data)
-        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity))
+        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity * scale))
         return rows[0].long().cpu().numpy()
 
-    def _units(self, x: Tensor, limit: int) -> Tensor:
+    def _units(self, x: Tensor, limit: int, piece: int = PIECE) -> Tensor:
         """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-        pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
-        return torch.cat([unit_vectors.unit_vectors(self.extractor(own, {}), self.form, limit) for own in pieces])
+        found = torch.empty(len(x), self.form.size, dtype=torch.int16, device=x.device)
+        with private_sgd.single_thread(piece == ALONE):
+            for first in range(0, len(x), piece):
+                features = self._features(x[first : first + piece])
+                found[first : first + piece] = unit_vectors.unit_vectors(features, self.form, limit)
+        return found
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
+        try:
+            return self.extractor(x, {}).reshape(len(x), self.form.size)
+        except Exception:
+            if len(x) > 1:
+                return torch.cat([self._features(one) for one in x.split(1)])
+            return torch.zeros(1, self.form.size, device=x.device)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit))
+        piece = ALONE if bench.execution.width == 1 and not self.extractor.exact else PIECE
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, piece))
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
@@ -475,6 +507,14 @@ class PrivateHead(Method):
         """Nothing: what second moments are like says nothing about the training."""
         zeros = np.zeros(len(cohort.clients))
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
+    """Why nothing is proven of records that this extractor sees; None where there is no reason."""
+    if not extractor.public:
+        return NOT_PUBLIC
+    with private_sgd.single_thread(True):
+        return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
 
 
 def _arrays(found: Whitening) -> dict[str, Floats]:
