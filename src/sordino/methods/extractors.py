@@ -44,6 +44,8 @@ class Extractor(ABC):
     shape: tuple[int, int]  #: maps, and cells of each, of the features of one record
     public: bool  #: whether it knows nothing of anybody's records
     exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
+    operations: float = 0.0  #: floating-point operations for one record, about, beside those of a network
+    numbers: int = 0  #: numbers that are held for it, about, beside those of a network
 
     @property
     def features(self) -> int:
@@ -160,6 +162,7 @@ class ScatteringExtractor(Extractor):
         self._scattering = Scattering(*shape, scales=scales, angles=angles, orders=orders)
         maps, down, across = self._scattering.shape
         self.shape = (maps, down * across)
+        self.operations, self.numbers = self._scattering.operations, 2 * self._scattering.factors  # of two words each
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         return self._scattering(x).flatten(1)

@@ -448,7 +448,23 @@ class PrivateHead(Method):
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit))
+        alone = not self.extractor.exact and self.computes_records_apart(bench)
+        made = self._units_alone if alone else self._units
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: made(data.x, limit))
+
+    def _units_alone(self, x: Tensor, limit: int) -> Tensor:
+        """The same one record at a time on one thread, so that no record changes another's last bits.
+
+        A record on which the extractor fails adds nothing: an error must not show that it is there.
+        """
+        found = torch.zeros(len(x), self.form.size, dtype=torch.int16)
+        with private_sgd.one_thread():
+            for place in range(len(x)):
+                try:
+                    found[place] = self._units(x[place : place + 1], limit)[0]
+                except Exception:
+                    continue
+        return found
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
