@@ -188,7 +188,7 @@ class UnmaskedSums(Channel):
             totals[of[client]] += tally.summand(client, body, digits)
             there[of[client]].append(client)
         for group, members in groups.items():
-            least = max(self._rule.least(len(members)), self._rule.fewest)
+            least = self._rule.least(len(members)) if len(members) >= self._rule.fewest else self._rule.fewest
             if len(there[group]) < least:
                 yield Lost(group, f"{len(there[group])} of {len(members)} clients stayed, and {least} are needed")
             else:
