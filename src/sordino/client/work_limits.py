@@ -181,6 +181,9 @@ class Guard:
             self._network(extractor.model, shape, trained_for, extractor.options, once)
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             seen = method.record_shape(recipe, shape, classes)
+        if extractor is not None:
+            seconds = records * extractor.operations(shape) / _OPERATIONS
+            self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for features")
         if isinstance(method, PrivateHead.Spec):
             self._features(method, shape, classes, recipe.seed, records)
         elif extractor is not None:
@@ -201,12 +204,12 @@ class Guard:
         """Features of all records, kept as whole numbers: before and, in their place, after they are whitened."""
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             extractor = method.extractor.build(tuple(shape), classes, seed)
-        maps, cells = extractor.shape
-        size, at_once = maps * cells, min(records, private_head.PIECE)
-        each = (extractor.operations + 2 * maps * size) / _OPERATIONS + _FEATURE * size
-        self.require(Reason.LIMIT_SECONDS, records * each, self.limits.seconds, "seconds for features of records")
+        maps, size = extractor.shape[0], extractor.features
+        at_once = min(records, private_head.PIECE)
+        seconds = records * size * (2 * maps / _OPERATIONS + _FEATURE)
+        self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for whitening features")
         whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * size)
-        between = at_once * 2 * _NUMBER * size + _AT_ONCE * unit_vectors.BLOCK + _NUMBER * extractor.numbers
+        between = at_once * 2 * _NUMBER * size + _AT_ONCE * unit_vectors.BLOCK
         squares = 6 * _NUMBER * maps * maps  # second moments, their eigenvectors, what records are whitened by
         self.require(Reason.LIMIT_MEMORY, (whole + between + squares) / 1e6, self.limits.memory, "megabytes")
 

@@ -17,7 +17,6 @@ last bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,26 +61,6 @@ class Scattering:
         pairs = self.scales * (self.scales - 1) // 2 if self.orders == 2 else 0
         maps = 1 + self.scales * self.angles + pairs * self.angles**2
         return self.channels * maps, -(-self.height >> self.scales), -(-self.width >> self.scales)
-
-    @property
-    def operations(self) -> float:
-        """About how many floating-point operations one image takes."""
-        return self.channels * sum(2.0 * times * rows * factors for times, rows, factors in self._waves())
-
-    @property
-    def factors(self) -> int:
-        """About how many factors of waves are held."""
-        return sum(factors for _, _, factors in self._waves())
-
-    def _waves(self) -> Iterator[tuple[int, int, int]]:
-        """For every bank of waves: over how many maps of a channel, by how many rows, and with how many factors."""
-        for a in range(self.scales):
-            for b in range(a, self.scales if self.orders == 2 else a + 1):
-                maps, known = (1, 0) if a == b else (self.angles, a)
-                height, width = -(-self.height >> known), -(-self.width >> known)
-                stride, reach = 2 ** (b - known), _reach(b - known)
-                taps = (reach + 1) * min(width, 4 * reach + 1)
-                yield maps, -(-height // stride), 2 * self.angles * -(-width // stride) * taps
 
     def __call__(self, images: Tensor) -> Tensor:
         """`[n, maps, down, across]` in float32: multiples of 2^-20. All maps of a channel stand together."""
