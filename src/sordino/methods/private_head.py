@@ -112,6 +112,7 @@ FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
+LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for second moments
 RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
@@ -126,10 +127,17 @@ class Moments(TomlTable):
 
     inline: ClassVar[bool] = True
 
-    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
-        default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
+    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] | None = Field(
+        default=None,
+        description="its part of the budget, as mu^2; left out, 0.01 to 0.1 by a public rule (docs/planning.md); 0: "
+        "none is made, and records are not whitened",
     )
     floor: Positive = Field(default=0.003, description="what is added to the eigenvalues of the moments")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether they are released at all."""
+        return self.share != 0
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,7 @@ class Budgeting:
     row: int  #: of whole whitened records
     residual: int  #: of whole residuals
     shares: int  #: honest silos whose noises add up; 1 where every silo is alone
+    share: float  #: of the budget that second moments take, as mu^2
 
 
 class PrivateHead(Method):
@@ -261,16 +270,14 @@ class PrivateHead(Method):
         @reads("method", "rounds", "split")
         def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
             """Under a secure sum, enough silos must stay honest; with second moments, a gradient must follow."""
-            if self.moments.share and recipe.rounds.count < 2:
+            if self.moments.wanted and recipe.rounds.count < 2:
                 yield (
                     "rounds.count",
                     "got 1, which is the release of second moments: take 2 or more, or set method.moments.share = 0",
                 )
-            if not hasattr(self.channel, "least"):
-                return
             asked = recipe.number_of_clients
-            least, colluding = self.channel.least(asked), self.colluders(asked)
-            if least - colluding < 2 or colluding > 2 * least - asked - 1:
+            if self.lacks_honest_silos(asked):
+                least, colluding = self.channel.least(asked), self.colluders(asked)
                 yield (
                     ".colluding",
                     f"{colluding} of {asked} silos may side with the server where {least} are in every sum: that "
@@ -289,6 +296,13 @@ class PrivateHead(Method):
             """How many silos of a sum may side with the server."""
             return math.ceil(clients / 10) if self.colluding is None else self.colluding
 
+        def lacks_honest_silos(self, clients: int) -> bool:
+            """Whether a secure sum of so many silos would have too few honest ones in it."""
+            if not hasattr(self.channel, "least"):
+                return False
+            least, colluding = self.channel.least(clients), self.colluders(clients)
+            return bool(least - colluding < 2 or colluding > 2 * least - clients - 1)
+
         def shares(self, clients: int) -> int:
             """How many honest silos' noises are in every sum; 1 where reports are seen one by one."""
             least = getattr(self.channel, "least", None)
@@ -306,8 +320,9 @@ class PrivateHead(Method):
         self.strengths = sorted(set(epsilons))
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
-        gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
+        gradients = blueprint.recipe.rounds.count - spec.moments.wanted
         asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
+        self.question = asked
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
         self._uploads = {
@@ -393,9 +408,14 @@ class PrivateHead(Method):
         adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
         whose = "a client's vector" if of_clients else "a record's vector"
         found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
-        if not self.extractor.public:
-            return [replace(own, loss=Infinite(NOT_PUBLIC), basis="none") for own in found]
+        if self.unproven:
+            return [replace(own, loss=Infinite(self.unproven), basis="none") for own in found]
         return found
+
+    @property
+    def unproven(self) -> str:
+        """Why nothing is proven, where nothing is."""
+        return "" if self.extractor.public else NOT_PUBLIC
 
     def computes_records_apart(self, bench: Bench) -> bool:
         """Whether a record's features depend on that record alone when they are computed like this."""
@@ -529,6 +549,15 @@ class Question:
         """Of a gradient."""
         return (self.form.size + 1) * self.classes
 
+    @property
+    def counted(self) -> float:
+        """What one silo adds to the n that sums are divided by: its records, or itself."""
+        return self.records if self.spec.protects == "record" else 1.0
+
+    def mean_noise(self, part: NoisySum) -> float:
+        """The standard deviation of the noise in one value of a mean, all silos' noises included."""
+        return part.noise.sigma * part.unit / (math.sqrt(self.clients) * self.counted)
+
 
 def planned(asked: Question) -> tuple[Budgeting, list[float]]:
     """The noises and grids of a run, for the largest of the clients' epsilons, and by how much others are shorter."""
@@ -561,9 +590,21 @@ def step_for(gradient: NoisySum, asked: Question) -> float:
     The rule was found on validation examples of MNIST, Fashion-MNIST and CIFAR-10, where it is within a factor of 1.5
     of the best step for every epsilon and number of silos; steps beyond `LONGEST_STEP` / clip gain nothing.
     """
-    counted = asked.records if asked.spec.protects == "record" else 1.0
-    noise = gradient.noise.sigma * gradient.unit / (math.sqrt(asked.clients) * counted)  # of a value of the mean
+    noise = asked.mean_noise(gradient)
     return min(WEIGHT_NOISE / (math.sqrt(asked.gradients) * noise), LONGEST_STEP / asked.spec.clip)
+
+
+def share_for(asked: Question, sigma: float) -> float:
+    """The part of the budget that second moments take, where the recipe does not say it: from public numbers alone.
+
+    Their noise is a symmetric matrix with a spectral norm of about 2 s sqrt(maps), s the deviation in an entry of A/n.
+    The least share from `LEAST_SHARE` to `MOST_SHARE` that keeps it to half of the floor, where it hardly changes what
+    records are whitened by. Where none does, `USUAL_SHARE`: more would take more from the gradients than it gives.
+    `sigma` is the noise of all rounds together, in units of what a record adds; n is what silos announce.
+    """
+    spread = math.sqrt(2) * sigma * math.sqrt(asked.clients / asked.shares) / (asked.clients * asked.counted)
+    needed = (2 * spread * math.sqrt(asked.form.maps) / (asked.spec.moments.floor / 2)) ** 2
+    return max(needed, LEAST_SHARE) if needed <= MOST_SHARE else USUAL_SHARE
 
 
 def _spent(asked: Question, found: Budgeting, scale: float) -> float:
@@ -578,8 +619,9 @@ def _spent(asked: Question, found: Budgeting, scale: float) -> float:
 
 def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     """The grids whose noise is `sigma` times what a record adds in all rounds together, or a little more."""
-    spec, shares = asked.spec, asked.shares
-    share = spec.moments.share
+    spec, shares, share = asked.spec, asked.shares, asked.spec.moments.share
+    if share is None:
+        share = share_for(asked, sigma)
     moments, limit = None, LONGEST_UNIT
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
@@ -606,7 +648,7 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     noise = noises.discrete_gaussian(bits)
     modulus = spec.bits or _modulus(asked, row * residual, noise)
     gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
-    return Budgeting(moments, gradient, limit, row, residual, shares)
+    return Budgeting(moments, gradient, limit, row, residual, shares, share)
 
 
 def _steps(bits: int, shares: int, sigma: float) -> int:
@@ -637,4 +679,7 @@ def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
     return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
 
 
-__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned", "step_for"]
+__all__ = [
+    "GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned",
+    "share_for", "step_for",
+]  # fmt: skip

@@ -47,13 +47,17 @@ class PlanOptions:
     rate: float | None = None
     clients: int | None = None
     update_norm: float | None = None
+    maps: int | None = None
+    classes: int | None = None
+    records: int | None = None
+    honest: int | None = None
     box: float | None = None  #: a recipe's range for single values
     ball: float | None = None  #: a recipe's range for whole vectors
 
     def __post_init__(self) -> None:
         if self.norm not in (None, "box", "l1", "l2"):
             raise InvalidInput(f"--norm is box, l1 or l2, got {self.norm!r}")
-        for option in ("rounds", "values", "steps", "clients"):
+        for option in ("rounds", "values", "steps", "clients", "maps", "classes", "records", "honest"):
             if (count := getattr(self, option)) is not None:
                 check_count(f"--{option}", count)
         for option in ("update_norm", "radius"):
