@@ -21,7 +21,7 @@ from sordino.errors import SordinoError
 from sordino.learning import models, unit_vectors
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import FixedPoint
-from sordino.methods import extractors, private_head, randomised_records
+from sordino.methods import extractors, randomised_records
 from sordino.methods.private_head import PrivateHead
 from sordino.parts.tables import Spec
 from sordino.recipe import Recipe
@@ -205,7 +205,7 @@ class Guard:
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             extractor = method.extractor.build(tuple(shape), classes, seed)
         maps, size = extractor.shape[0], extractor.features
-        at_once = min(records, private_head.PIECE)
+        at_once = min(records, extractors.PIECE)
         seconds = records * size * (2 * maps / _OPERATIONS + _FEATURE)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for whitening features")
         whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * size)

@@ -89,10 +89,12 @@ if TYPE_CHECKING:
     from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian
-    from sordino.methods.extractors import Extractor
+    from sordino.methods import extractors
+    from sordino.methods.extractors import Extractor, RecordHead
     from sordino.privacy import accountant, planning
     from sordino.recipe import Recipe
 else:
+    extractors = lazy_module("sordino.methods.extractors")
     accountant = lazy_module("sordino.privacy.accountant")
     noises = lazy_module("sordino.mechanisms.noise")
     planning = lazy_module("sordino.privacy.planning")
@@ -105,7 +107,6 @@ else:
 MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
-PIECE = 1000  #: records whose features are made at a time
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
@@ -383,6 +384,11 @@ class PrivateHead(Method):
         scale = np.float32(2.0**-unit_vectors.MATRIX_BITS)
         return ModelView(state.parameters, {name: state.arrays[name] * scale for name in (LEFT, CENTRE)})
 
+    @property
+    def whole(self) -> RecordHead:
+        """All of the model as one module, which takes normalised records; its parameters are those of `graded`."""
+        return extractors.RecordHead(self.extractor, self.form, self.budgeting.limit, self.classes, self.spec.bias)
+
     def shown(self, x: Tensor) -> Seen:
         """Examples as the head sees them: whole unit vectors."""
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
@@ -468,9 +474,8 @@ class PrivateHead(Method):
         return rows[0].long().cpu().numpy()
 
     def _units(self, x: Tensor, limit: int) -> Tensor:
-        """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-        pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
-        return torch.cat([unit_vectors.unit_vectors(self.extractor(own, {}), self.form, limit) for own in pieces])
+        """int16 `[n, size]`: the whole unit vectors of some records."""
+        return extractors.whole_features(self.extractor, x, self.form, limit)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
