@@ -144,8 +144,9 @@ def of_recipe(recipe: Recipe, options: PlanOptions) -> HeadPlan:
         "split.clients": options.clients, "method.announced_size": options.records,
     }  # fmt: skip
     changed = recipe.with_({key: value for key, value in given.items() if value is not None})
-    clients = changed.number_of_clients
-    own = changed.method.model_copy(update=_trust(changed.method, clients, options))
+    given_method = changed.method
+    assert isinstance(given_method, PrivateHead.Spec)
+    own = given_method.model_copy(update=_trust(given_method, changed.number_of_clients, options))
     method = wire(changed.model_copy(update={"method": own})).method
     assert isinstance(method, PrivateHead)
     return HeadPlan.of_method(method)
@@ -206,7 +207,8 @@ def _trust(spec: PrivateHead.Spec, clients: int, options: PlanOptions) -> dict[s
 def _secure_sum(clients: int) -> Spec:
     """A secure sum in which a tenth of the silos may be absent."""
     least = clients - math.ceil(clients / 10)
-    return registry.make("channel", "summed", threshold=max(0.5, (least - 0.5) / clients))
+    made: Spec = registry.make("channel", "summed", threshold=max(0.5, (least - 0.5) / clients))
+    return made
 
 
 def _refuse(options: PlanOptions, names: Sequence[str], why: str) -> None:
