@@ -46,16 +46,22 @@ from sordino.wire.signing import SigningKey, key_file
 
 RESULTS = Path(__file__).parent / "results/proven-flower.json"
 NAME = "proven"  #: of the federation
+ADD_REMOVE = "record-add-remove"
 PATIENCE = 25.0  #: seconds until a dead silo is not waited for any more; one that is back is found within 20
 LATEST = 10.0  #: seconds after the begin of a round in which a silo is killed
 RUN = 4 * 3600.0  #: seconds in which a run must be over
 
 
 def recipe_for(name: str, silos: int, changes: Mapping[str, object]) -> Recipe:
-    """The recipe for so many silos, with what real ones must know: a public size, as large as the mean."""
+    """The recipe for so many silos, with what real ones must know: a public size, and that ledgers count epsilon."""
     recipe = Recipe.load(name).with_({"split.clients": silos, **changes})
+    method: Any = recipe.method
+    budget = {
+        "limit": recipe.clients.epsilon, "delta": method.delta, "adjacency": ADD_REMOVE,
+        "adversary": f"summed({method.shares(silos)})",
+    }  # fmt: skip
     announced = round(sum(wire(recipe).parts.sizes) / silos)
-    return recipe.with_({"method.announced_size": announced, "name": NAME})
+    return recipe.with_({"method.announced_size": announced, "clients.budget": budget, "name": NAME})
 
 
 # --- silos ------------------------------------------------------------------------------------------------------------
@@ -92,7 +98,7 @@ class Silos:
         method: Any = self.recipe.method
         strengths = self.recipe.epsilons()
         assert strengths is not None
-        terms = {"delta": method.delta, "adjacency": Adjacency.RECORD_ADD_REMOVE.value}
+        terms = {"delta": method.delta, "adjacency": ADD_REMOVE}
         honest = method.shares(federation.clients)
         keys: dict[str, str] = {}
         for number, rows in enumerate(federation.parts):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sordino.learning.unit_vectors import Form
 from sordino.methods import private_head
-from sordino.methods.private_head import PrivateHead, Question
+from sordino.methods.private_head import HeadQuestion, PrivateHead
 from sordino.parts import registry
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.recipe import Recipe
@@ -20,7 +20,7 @@ from sordino.runs.head_plan import HeadPlan
 
 def question(epsilon=1.0, clients=100, records=600.0, maps=81, cells=49, gradients=50, **keys):
     spec = PrivateHead.Spec(extractor=registry.make("extractor", "plain"), **keys)
-    return Question(Form(maps, cells), 10, [epsilon], spec, gradients, clients, records)
+    return HeadQuestion(Form(maps, cells), 10, [epsilon], spec, gradients, clients, records)
 
 
 def noise_of_moments(asked, sigma, share):

@@ -16,8 +16,9 @@ from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.runs.fitting import Family, Fit, PlanOptions, Question
+    from sordino.runs.fitting import Family, Fit, Question
     from sordino.runs.head_plan import HeadPlan
+    from sordino.runs.plan_options import PlanOptions
     from sordino.runs.preflight import Preflight
 
 MECHANISMS = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian")
@@ -100,7 +101,8 @@ def plan(
     sordino plan --mechanism private-head --values 39700 --maps 81 --records 600 --clients 100 --rounds 51 --epsilon 1
     """
     from sordino.parts import registry
-    from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
+    from sordino.runs.fitting import fit, plain_cases, recipe_cases
+    from sordino.runs.plan_options import PlanOptions
 
     names = mechanism or []
     for name in names:
@@ -197,6 +199,7 @@ def _head_as_json(found: HeadPlan) -> dict[str, object]:
         "honest": budgeting.shares,
         "proven": json_figure(found.proven),
         "proven_alone": json_figure(found.alone),
+        "ledger": json_figure(found.ledger),
         "sums": [
             {
                 "what": own.what, "times": own.times, "values": own.values, "steps": own.steps,

@@ -114,7 +114,8 @@ MOST_BITS = 30  #: of whole noise
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
 LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for second moments
-RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
+FEWEST_CLIP = 1024  #: grid steps of a record that cost little
+RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 NOT_PUBLIC = (
@@ -322,7 +323,10 @@ class PrivateHead(Method):
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
         gradients = blueprint.recipe.rounds.count - spec.moments.wanted
-        asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
+        ledger = blueprint.recipe.clients.budget is not None
+        asked = HeadQuestion(
+            self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced, ledger
+        )
         self.question = asked
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
@@ -523,7 +527,7 @@ def _arrays(found: Whitening) -> dict[str, Floats]:
 
 
 @dataclass(frozen=True)
-class Question:
+class HeadQuestion:
     """What noise and grids are sought for."""
 
     form: Form
@@ -533,6 +537,7 @@ class Question:
     gradients: int  #: rounds that sum gradients
     clients: int
     records: float  #: of a silo, a public number
+    ledger: bool = False  #: whether clients keep ledgers with this limit, which count a little more than statements
 
     @property
     def shares(self) -> int:
@@ -564,23 +569,26 @@ class Question:
         return part.noise.sigma * part.unit / (math.sqrt(self.clients) * self.counted)
 
 
-def planned(asked: Question) -> tuple[Budgeting, list[float]]:
+def planned(asked: HeadQuestion) -> tuple[Budgeting, list[float]]:
     """The noises and grids of a run, for the largest of the clients' epsilons, and by how much others are shorter."""
     sigmas = [_total_sigma(asked, epsilon) for epsilon in asked.strengths]
     scales = [sigmas[-1] / sigma for sigma in sigmas]
     for _ in range(64):
         found = _grids(asked, sigmas[-1], scales[0])
-        if all(_spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
+        if all(spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
             return found, scales
-        sigmas[-1] *= 1.0002  # what whole numbers lack of a Gaussian
+        sigmas[-1] *= 1.001  # what whole numbers lack of a Gaussian
     raise InvalidInput(
         f"whole noise cannot keep epsilon {asked.strengths[0]:g} at delta {asked.spec.delta:g} over "
         f"{asked.gradients} rounds: raise clients.epsilon or method.resolution, or take fewer rounds"
     )
 
 
-def _total_sigma(asked: Question, epsilon: float) -> float:
+def _total_sigma(asked: HeadQuestion, epsilon: float) -> float:
     """The noise of one Gaussian release that spends all of this epsilon, in units of what a record adds."""
+    if not asked.ledger:
+        exchanged = 1 if asked.adjacency is Adjacency.RECORD_ADD_REMOVE else 2
+        return exchanged / accountant.mu_for(epsilon, asked.spec.delta)
     budget = Budget(epsilon, asked.spec.delta, adjacency=asked.adjacency)
 
     def released(sigma: float) -> Guarantee:
@@ -589,7 +597,7 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
     return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
 
 
-def step_for(gradient: NoisySum, asked: Question) -> float:
+def step_for(gradient: NoisySum, asked: HeadQuestion) -> float:
     """The step along the mean gradient: as long as leaves every weight of the end noise of deviation `WEIGHT_NOISE`.
 
     The rule was found on validation examples of MNIST, Fashion-MNIST and CIFAR-10, where it is within a factor of 1.5
@@ -599,7 +607,7 @@ def step_for(gradient: NoisySum, asked: Question) -> float:
     return min(WEIGHT_NOISE / (math.sqrt(asked.gradients) * noise), LONGEST_STEP / asked.spec.clip)
 
 
-def share_for(asked: Question, sigma: float) -> float:
+def share_for(asked: HeadQuestion, sigma: float) -> float:
     """The part of the budget that second moments take, where the recipe does not say it: from public numbers alone.
 
     Their noise is a symmetric matrix with a spectral norm of about 2 s sqrt(maps), s the deviation in an entry of A/n.
@@ -612,8 +620,14 @@ def share_for(asked: Question, sigma: float) -> float:
     return max(needed, LEAST_SHARE) if needed <= MOST_SHARE else USUAL_SHARE
 
 
-def _spent(asked: Question, found: Budgeting, scale: float) -> float:
-    """The epsilon that all rounds of a client together spend, as its ledger counts."""
+def spent(asked: HeadQuestion, found: Budgeting, scale: float) -> float:
+    """The epsilon that all rounds of a client together spend: as the statement says, or as its ledger counts."""
+    if not asked.ledger:
+        parts = [] if found.moments is None else [found.moments]
+        losses = [own.guarantee(asked.adversary, asked.adjacency, scale).loss for own in [*parts, found.gradient]]
+        return accountant.compose([*losses[:-1], *losses[-1:] * asked.gradients], adjacency=asked.adjacency).epsilon(
+            asked.spec.delta
+        )
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
     for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
         if part is not None:
@@ -622,7 +636,7 @@ def _spent(asked: Question, found: Budgeting, scale: float) -> float:
     return account.spent
 
 
-def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
+def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     """The grids whose noise is `sigma` times what a record adds in all rounds together, or a little more."""
     spec, shares, share = asked.spec, asked.shares, asked.spec.moments.share
     if share is None:
@@ -631,11 +645,8 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
     each = sigma * math.sqrt(asked.gradients / (1 - share))
-    bits, wanted = spec.resolution or 4, LONGEST_ROW * RESIDUALS / shortest
+    bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
-    while spec.resolution is None and clip < wanted and bits < MOST_BITS:
-        bits += 1
-        clip = _steps(bits, shares, each)
     if clip < FEWEST_STEPS:
         raise InvalidInput(
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
@@ -656,12 +667,23 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     return Budgeting(moments, gradient, limit, row, residual, shares, share)
 
 
+def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> int:
+    """The bits of a silo's noise: as few as leave rounding harmless, and what the tables lack small beside delta."""
+    enough = [b for b in range(4, MOST_BITS + 1) if _steps(b, asked.shares, sigma) * shortest >= FEWEST_CLIP]
+
+    def lack(bits: int) -> float:
+        return asked.gradients * asked.values * noises.discrete_gaussian(bits).slack(asked.shares).tau
+
+    fine = (b for b in enough if _steps(b, asked.shares, sigma) * shortest >= LONGEST_ROW * RESIDUALS)
+    return next((b for b in fine if lack(b) <= asked.spec.delta / 4), min(enough, key=lack, default=MOST_BITS))
+
+
 def _steps(bits: int, shares: int, sigma: float) -> int:
     """How many steps a record may have where noise of 2^bits steps from each of `shares` silos is sigma times that."""
     return math.floor(noises.discrete_gaussian(bits).slack(shares).sigma / sigma)
 
 
-def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
+def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
     """The sum of second moments with noise sigma times what a record adds, and the length of whole unit vectors."""
     bits, limit = 4, 0
     while limit < LONGEST_UNIT // math.sqrt(2) and bits < MOST_BITS:
@@ -677,7 +699,7 @@ def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
     return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit), limit
 
 
-def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
+def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
     """m: so that no sum of twice the records announced, all alike, and hardly ever its noise, wraps around 2^m."""
     records = 2 * asked.records if asked.spec.protects == "record" else 1.0
     most = asked.clients * records * largest + 12 * math.sqrt(asked.clients) * noise.sigma
@@ -685,6 +707,6 @@ def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
 
 
 __all__ = [
-    "GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned",
-    "share_for", "step_for",
+    "GRADIENT", "MOMENTS", "Budgeting", "HeadQuestion", "Moments", "NoisySum", "PrivateHead", "planned",
+    "share_for", "spent", "step_for",
 ]  # fmt: skip

@@ -19,7 +19,8 @@ def sentences(plan: HeadPlan) -> tuple[str, ...]:
 
 def details(plan: HeadPlan) -> tuple[str, ...]:
     """How noise and grids follow from the budget: for a plan."""
-    return tuple(f"{capital(words)}." for words in (*_proven(plan), *_trust(plan), *_moments(plan), *_grid(plan)))
+    said = (*_proven(plan), *_ledger(plan), *_trust(plan), *_moments(plan), *_grid(plan))
+    return tuple(f"{capital(words)}." for words in said)
 
 
 def _sent(plan: HeadPlan) -> Iterator[str]:
@@ -55,6 +56,13 @@ def _proven(plan: HeadPlan) -> Iterator[str]:
         yield f"against whoever sees a silo's own reports: proven epsilon {figure(plan.alone)}"
     for epsilon, scale in zip(asked.strengths[:-1], plan.scales, strict=False):
         yield f"silos of epsilon {epsilon:g} send sums of vectors that are {scale:.3g} times as long"
+
+
+def _ledger(plan: HeadPlan) -> Iterator[str]:
+    if plan.unproven:
+        return
+    goal = "that" if plan.question.ledger else "the statement (with clients.budget in a recipe, for the ledger)"
+    yield f"a client's ledger counts {figure(plan.ledger)} for them; the noise is planned for {goal}"
 
 
 def _noise(plan: HeadPlan) -> Iterator[str]:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sordino.channels.secagg import Session
 from sordino.errors import InvalidInput
 from sordino.learning.unit_vectors import Form
-from sordino.methods.private_head import Budgeting, NoisySum, PrivateHead, Question, planned, step_for
+from sordino.methods.private_head import Budgeting, HeadQuestion, NoisySum, PrivateHead, planned, spent, step_for
 from sordino.parts import registry
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, Adversary
 from sordino.privacy.terms import adjacency_named
+from sordino.runs.plan_options import PlanOptions, needed
 from sordino.runs.senders import MechanismSender
 
 if TYPE_CHECKING:
     from sordino.parts.tables import Spec
     from sordino.recipe import Recipe
-    from sordino.runs.fitting import PlanOptions
 
 DELTA = 1e-5  #: where none is given
 CLASSES = 10
@@ -52,13 +52,13 @@ class SumPlan:
 class HeadPlan:
     """What a budget allows a linear head, for the largest of the clients' epsilons."""
 
-    question: Question
+    question: HeadQuestion
     budgeting: Budgeting
     scales: Sequence[float]  #: of the vectors of clients by their epsilons, ascending
     unproven: str = ""  #: why nothing is proven, where nothing is
 
     @classmethod
-    def of(cls, question: Question) -> HeadPlan:
+    def of(cls, question: HeadQuestion) -> HeadPlan:
         """The plan for a question."""
         return cls(question, *planned(question))
 
@@ -92,6 +92,11 @@ class HeadPlan:
     def alone(self) -> float:
         """The same against whoever sees a silo's own reports."""
         return self.epsilon(SERVER, self.question.adjacency)
+
+    @property
+    def ledger(self) -> float:
+        """What a client's ledger counts for all rounds, in the terms of `proven`: it holds for adaptive servers."""
+        return math.inf if self.unproven else spent(replace(self.question, ledger=True), self.budgeting, 1.0)
 
     @cached_property
     def sums(self) -> tuple[SumPlan, ...]:
@@ -154,8 +159,6 @@ def of_recipe(recipe: Recipe, options: PlanOptions) -> HeadPlan:
 
 def of_numbers(options: PlanOptions) -> HeadPlan:
     """The plan for plain numbers."""
-    from sordino.runs.fitting import needed
-
     values = needed(options.values, "--values is missing: (features + 1) times the classes")
     maps = needed(options.maps, "--maps is missing: maps of cells that features form; without cells, all features")
     rounds = needed(options.rounds, "--rounds is missing: the first sums second moments, all others gradients")
@@ -181,7 +184,7 @@ def of_numbers(options: PlanOptions) -> HeadPlan:
             "adds all of the noise, or more clients"
         )
     form = Form(maps, size // maps)
-    return HeadPlan.of(Question(form, classes, [epsilon], spec, rounds - 1, clients, records))
+    return HeadPlan.of(HeadQuestion(form, classes, [epsilon], spec, rounds - 1, clients, records))
 
 
 def _trust(spec: PrivateHead.Spec, clients: int, options: PlanOptions) -> dict[str, object]:
