@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ from sordino.wire.signing import SigningKey, key_file
 RESULTS = Path(__file__).parent / "results/proven-flower.json"
 NAME = "proven"  #: of the federation
 ADD_REMOVE = "record-add-remove"
+ALONE = 20.0  #: how much more than the sum the server alone may learn of a silo
 PATIENCE = 25.0  #: seconds until a dead silo is not waited for any more; one that is back is found within 20
 LATEST = 10.0  #: seconds after the begin of a round in which a silo is killed
 RUN = 4 * 3600.0  #: seconds in which a run must be over
@@ -56,10 +57,9 @@ def recipe_for(name: str, silos: int, changes: Mapping[str, object]) -> Recipe:
     """The recipe for so many silos, with what real ones must know: a public size, and that ledgers count epsilon."""
     recipe = Recipe.load(name).with_({"split.clients": silos, **changes})
     method: Any = recipe.method
-    budget = {
-        "limit": recipe.clients.epsilon, "delta": method.delta, "adjacency": ADD_REMOVE,
-        "adversary": f"summed({method.shares(silos)})",
-    }  # fmt: skip
+    strengths = recipe.epsilons()
+    assert strengths is not None
+    budget = {"limit": ALONE * max(strengths), "delta": method.delta, "adjacency": ADD_REMOVE}
     announced = round(sum(wire(recipe).parts.sizes) / silos)
     return recipe.with_({"method.announced_size": announced, "clients.budget": budget, "name": NAME})
 
@@ -104,7 +104,7 @@ class Silos:
         for number, rows in enumerate(federation.parts):
             given: dict[str, Any] = {
                 "data": {"source": self.recipe.data.source, "rows": ranges(rows)},
-                "budget": {"limit": 20 * strengths[number], **terms},
+                "budget": {"limit": ALONE * strengths[number], **terms},
                 "summed_budget": {"limit": strengths[number], "honest": honest, **terms},
                 "consents": {"federations": [NAME]},
                 "coordinators": {NAME: coordinator},
@@ -157,15 +157,18 @@ class Silos:
 
 
 class Killer(threading.Thread):
-    """Kills one silo in every second round, at most `latest` seconds after its begin; it is back when that is over."""
+    """Kills a silo in every second round, at most `latest` seconds after its begin; it is back when that is over.
 
-    def __init__(self, silos: Silos, latest: float) -> None:
+    The victims take turns.
+    """
+
+    def __init__(self, silos: Silos, latest: float, victims: Sequence[int]) -> None:
         super().__init__(daemon=True)
-        self._silos, self._latest = silos, latest
+        self._silos, self._latest, self._victims = silos, latest, victims
         self._over, self._moments = threading.Event(), random.Random(0)
 
     def run(self) -> None:
-        """Until the run is over: rounds 2, 4 and so on lose one silo each, another one every time."""
+        """Until the run is over: rounds 2, 4 and so on lose one silo each."""
         silos, last = self._silos, self._silos.recipe.rounds.count
         for round in range(2, last + 1, 2):
             if not self._wait_for(round - 1):
@@ -173,7 +176,7 @@ class Killer(threading.Thread):
             self._over.wait(self._moments.uniform(0, self._latest))
             if self._over.is_set() or len(silos.rounds) >= round:
                 continue  # that round was over sooner
-            number = round // 2 % len(silos.names)
+            number = self._victims[round // 2 % len(self._victims)]
             silos.kill(number)
             silos.kills.append((round, number))
             self._wait_for(round)
@@ -280,8 +283,12 @@ def _listening(port: int) -> bool:
 
 
 def proven(statement: Statement) -> dict[str, float]:
-    """The proven epsilons of a statement for add/remove of a record, by who is looking."""
-    return {str(row.adversary): row.proven for row in statement.rows if row.adjacency is Adjacency.RECORD_ADD_REMOVE}
+    """The proven epsilons of a statement for add/remove of a record, by who is looking: of those who told most."""
+    found: dict[str, float] = {}
+    for row in statement.rows:
+        if row.adjacency is Adjacency.RECORD_ADD_REMOVE:
+            found[str(row.adversary)] = max(row.proven, found.get(str(row.adversary), 0.0))
+    return found
 
 
 def figures(silos: Silos, simulated: float | None, seconds: float) -> dict[str, Any]:
@@ -321,7 +328,7 @@ def main() -> None:
     place = Path(tempfile.mkdtemp(prefix="sdo-"))
     nursery = Nursery()
     silos = Silos(place, recipe, nursery)
-    killer, begun = Killer(silos, LATEST), time.monotonic()
+    killer, begun = Killer(silos, LATEST, range(given.silos)), time.monotonic()
     try:
         silos.set_up()
         silos.serve_all()

@@ -24,12 +24,12 @@ from tests.flower.nodes import LocalGrid
 
 pytest.importorskip("flwr")
 
+EPSILON = 8.0  #: against the sum
 DIGITS: dict[str, Any] = {
     "data": {"source": "digits"},
     "method.extractor": {"kind": "scattering", "scales": 1, "angles": 4},
-    "clients.epsilon": 4.0,
+    "clients.epsilon": EPSILON,
     "rounds.count": 7,
-    "method.server_lr": 1000.0,
 }
 
 
@@ -53,20 +53,20 @@ def test_ten_silos_of_which_one_is_killed_every_other_round_come_to_what_is_prov
     monkeypatch.setattr(datasets, "load", people.read_once)
     silos.set_up()
     silos.serve_all()
-    killer = Killer(silos, latest=0.1)
+    killer = Killer(silos, latest=0.1, victims=[3])  # always the same: it may take longer than a round to be back
     killer.start()
     grid = LocalGrid({10 + number: {SOCKET: str(silos.socket(number))} for number in range(10)})
-    outcome = coordinate(silos.recipe, grid, RunConfig(NAME, silos.runs, silos.names, wait=60.0, patience=3.0))
+    outcome = coordinate(silos.recipe, grid, RunConfig(NAME, silos.runs, silos.names, wait=60.0, patience=2.0))
     killer.stop()
     silos.end()
     assert [round for round, _ in silos.kills] == [2, 4, 6]
     assert all(record.counted and record.reported >= 9 for record in outcome.rounds)
     assert min(record.reported for record in outcome.rounds) == 9, "who was killed is missing from some sum"
     found = proven(outcome.statement)
-    assert found["summed(8)"] <= 4.0 < found["server"]
+    assert found["summed(8)"] <= EPSILON < found["server"]
     assert all(row.unproven == () for row in outcome.statement.rows)
-    for server, against_sum in silos.spent():
-        assert 3.0 < against_sum <= 4.0 < server
+    server, against_sum = zip(*silos.spent(), strict=True)
+    assert 0.95 * EPSILON < max(against_sum) <= EPSILON < max(server), "the noise was planned for these ledgers"
     simulated = run(silos.recipe, workers=1).accuracy
     assert simulated is not None and outcome.accuracy is not None
-    assert outcome.accuracy == pytest.approx(simulated, abs=0.08)
+    assert outcome.accuracy == pytest.approx(simulated, abs=0.04)  # five seeds of the simulation lie within 0.01
