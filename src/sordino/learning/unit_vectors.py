@@ -199,8 +199,7 @@ class WhitenedHead(nn.Module):
     def __init__(self, form: Form, classes: int, bias: float) -> None:
         super().__init__()
         self.form, self.bias_input = form, bias
-        self.weight = nn.Parameter(torch.zeros(classes, form.size))
-        self.bias = nn.Parameter(torch.zeros(classes))
+        self.fc = nn.Linear(form.size, classes)  # named as in the model `logistic`, whose parameters it takes
         self.register_buffer("left", torch.eye(form.maps))
         self.register_buffer("centre", torch.zeros(form.maps))
 
@@ -208,7 +207,8 @@ class WhitenedHead(nn.Module):
         """Scores `[n, classes]`."""
         rows = units.to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
         rows = (self.left @ rows - self.centre.unsqueeze(1)).flatten(1)
-        return nn.functional.linear(nn.functional.normalize(rows, dim=1), self.weight, self.bias_input * self.bias)
+        rows = nn.functional.normalize(rows, dim=1)
+        return nn.functional.linear(rows, self.fc.weight, self.bias_input * self.fc.bias)
 
 
 __all__ = [
