@@ -28,7 +28,7 @@ from torch import Tensor
 
 from benchmarks.simulation import insert
 from sordino.learning import models
-from sordino.learning.linear_head import LinearHead
+from sordino.learning.linear_head import LinearHead, split_clip
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, Records, integer_sums
 from sordino.learning.stacked_model import LOOP, Batch, Execution, StackedModel
@@ -72,7 +72,7 @@ def head_rates(records: int, features: int, classes: int = 10) -> dict[str, floa
     head = LinearHead(features, classes, True)
     kept, wide, double = head.rounded(x, STEPS), x.double(), weight.double()
     seconds = best({
-        "whole": lambda: head.sums(flat, kept, y, CLIP, STEPS),
+        "whole": lambda: head.sums(flat, kept, y, CLIP, split_clip(STEPS)[1]),
         "rounding records, once": lambda: head.rounded(x, STEPS),
         "float32": lambda: float_head(weight, x, y),
         "float64": lambda: float_head(double, wide, y),

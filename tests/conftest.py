@@ -50,6 +50,7 @@ PLACES = {
     "learning/test_gpu_kernels.py": "process",
     "learning/test_integer_sums.py": "process",
     "learning/test_replay.py": "process",
+    "learning/test_scattering.py": "process",
     "learning/test_simulation_benchmark.py": "process",
     "mechanisms/test_mechanism_audits.py": "process",
     "mechanisms/test_per_value_losses.py": "process",

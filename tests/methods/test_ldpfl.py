@@ -23,7 +23,7 @@ from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
 from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2
 from sordino.methods.chamikara_ldpfl import WHAT, Ldpfl
-from sordino.methods.chamikara_ldpfl import OrientedExtractorSpec as Oriented
+from sordino.methods.extractor_tables import OrientedExtractorSpec as Oriented
 from sordino.methods.extractors import (
     PARAMETERS,
     OrientedExtractor,

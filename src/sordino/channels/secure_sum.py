@@ -14,8 +14,9 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Le, Lt
 from pydantic import Field
 
@@ -77,6 +78,10 @@ class Summed(Channel):
             description="more than this share of those asked must stay to the end, or nothing is revealed",
         )
         digits: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept of values that are reals")
+        masks: Literal["always", "deployed"] = Field(
+            default="always",
+            description="whether simulated clients mask their reports too; without, the same sums come much sooner",
+        )
 
         def least(self, clients: int) -> int:
             """How many of so many invited clients must stay, so are in the sum: with fewer, nothing is revealed."""
@@ -132,6 +137,12 @@ class Summed(Channel):
         def members(self, recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None) -> Members:
             return Members(method, self, identities)
 
+        def simulated_sides(self, recipe: Recipe, method: Method) -> tuple[Channel, Members | None]:
+            if self.masks == "always":
+                return super().simulated_sides(recipe, method)
+            self.check(method, recipe.method.selection)
+            return UnmaskedSums(method, self), None
+
         def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
             honest = self.honest_clients(method, recipe.method.selection)
             weighed = first_tally(method).upload.samples
@@ -158,6 +169,30 @@ class Summed(Channel):
             for client, body in exchange(step, requests):
                 sums.receive(step, client, body)
         yield from sums.found()
+
+
+class UnmaskedSums(Channel):
+    """The same sums where all clients are simulated: nobody is there from whom masks would hide a report."""
+
+    def __init__(self, method: Method, rule: Summed.Spec) -> None:
+        self._method, self._rule = method, rule
+
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
+        """The sums of the reports on this plan; a class of which too few stayed has none."""
+        tally, digits = self._method.tally(Plan.decode(plan)), self._rule.digits
+        groups = tally.classes(clients)
+        of = {client: group for group, members in groups.items() for client in members}
+        totals = {group: np.zeros(tally.summands, np.int64) for group in groups}
+        there: dict[int, list[int]] = {group: [] for group in groups}
+        for client, body in exchange("report", dict.fromkeys(clients, plan)):
+            totals[of[client]] += tally.summand(client, body, digits)
+            there[of[client]].append(client)
+        for group, members in groups.items():
+            least = max(self._rule.least(len(members)), self._rule.fewest)
+            if len(there[group]) < least:
+                yield Lost(group, f"{len(there[group])} of {len(members)} clients stayed, and {least} are needed")
+            else:
+                yield ReportSum(group, tuple(sorted(there[group])), totals[group], digits)
 
 
 class _Sums:

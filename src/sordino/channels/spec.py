@@ -48,6 +48,10 @@ class ChannelSpec(Spec):
         """The clients' side, where it has one beyond sending a report."""
         return None
 
+    def simulated_sides(self, recipe: Recipe, method: Method) -> tuple[Channel, Members | None]:
+        """Both sides where all clients are simulated."""
+        return self.build(recipe, method), self.members(recipe, method, None)
+
     def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
         """What a report on a plan tells of its client, with what it is worth behind this channel."""
         return method.releases

@@ -27,7 +27,6 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
-from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
@@ -154,7 +153,7 @@ class Membership:
     def releases(self, plan: Plan) -> tuple[Release, ...]:
         """What a report on this plan tells of this client, under the owner's name for the data."""
         own = self._releases(plan)[self.group]
-        if isinstance(self.method, SiloDp) and not self.method.computes_records_apart(self._bench):
+        if not self.method.computes_records_apart(self._bench):
             own = tuple(_unproven(release) for release in own)
         return tuple(replace(release, dataset=self._dataset) for release in own)
 
@@ -228,7 +227,7 @@ class Membership:
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
         mechanism = self.method.first_upload.mechanisms[int(self.method.first_upload.class_of[self.client])]
-        if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
+        if not self.method.noisy and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 

@@ -82,7 +82,8 @@ class OwnRecords:
         if not len(self):
             return None
         constants = Normalisation(invitation.mean, invitation.std)
-        return ClientData(torch.from_numpy(constants.apply(self.examples.x)), torch.from_numpy(self.examples.y))
+        x, y = torch.from_numpy(constants.apply(self.examples.x)), torch.from_numpy(self.examples.y)
+        return ClientData(x, y, invitation.federation)
 
 
 #: what settings must say of the owner's own data

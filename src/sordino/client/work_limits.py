@@ -164,7 +164,8 @@ class Guard:
                 if training is None
                 else TrainingWork.plain(training, records)
             )
-            self._network(extractor.model, shape, classes, extractor.options, once)
+            trained_for = getattr(extractor, "classes", None) or classes
+            self._network(extractor.model, shape, trained_for, extractor.options, once)
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             seen = method.record_shape(recipe, shape, classes)
         if extractor is not None:

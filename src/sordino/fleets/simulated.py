@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -37,9 +38,9 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, score
-from sordino.learning.examples import Examples, Inputs, Normalisation
+from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported, Seen
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
@@ -73,6 +74,7 @@ class Population:
     examples: Examples
     parts: Sequence[NDArray[np.int64]]
     normalisation: Normalisation
+    _name: object = field(default_factory=object, init=False, repr=False)  # no other population has it
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -87,7 +89,7 @@ class Population:
         if not len(rows):
             return None
         x = torch.from_numpy(self.normalisation.apply(self.examples.x[rows]))
-        return ClientData(x.to(device), torch.from_numpy(self.examples.y[rows]).to(device))
+        return ClientData(x.to(device), torch.from_numpy(self.examples.y[rows]).to(device), (self._name, client))
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ class Task:
     clients: tuple[int, ...]
     states: tuple[ClientState, ...]
     prepared: tuple[ClientState, ...] = ()
+    home: int | None = None  #: the worker that does it; None: whichever is free
 
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
         """These clients, and their answers to the plan with what they keep and what their owners see."""
@@ -183,6 +186,21 @@ class Preparation:
 
 
 @dataclass(frozen=True)
+class Showing:
+    """A piece of an exam as everybody sees it, for models that see examples through something public."""
+
+    exam: str
+    piece: slice
+    number: int
+
+    def do(self, work: Work, plan: Plan) -> tuple[int, Seen]:
+        """The examples as the model sees them, and the number of the piece."""
+        exam = work.exams[self.exam]
+        x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[self.piece]))
+        return self.number, work.method.shown(x.to(work.bench.device))
+
+
+@dataclass(frozen=True)
 class Look:
     """One client's look at its share of an exam, for models that see examples through what clients prepared."""
 
@@ -190,14 +208,14 @@ class Look:
     client: int
     prepared: ClientState
 
-    def do(self, work: Work, plan: Plan) -> Inputs:
+    def do(self, work: Work, plan: Plan) -> Seen:
         """The examples of its share as the model sees them, in their order."""
         exam, randomness = work.exams[self.exam], work.draw(0)([self.client])
         share, seen = exam.share(self.client), []
         for piece in in_pieces(len(share)):
             x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[share[piece]])).to(work.bench.device)
             seen.append(work.method.seen(x, share[piece], self.client, self.prepared, randomness))
-        return cast("Inputs", np.concatenate(seen))
+        return cast("Seen", np.concatenate(seen))
 
 
 @dataclass(frozen=True)
@@ -207,7 +225,7 @@ class Grading:
     exam: str
     piece: slice | NDArray[np.int64]
     number: int
-    inputs: Inputs | None = None  #: the examples as a client sees them; None: as they are
+    inputs: Seen | None = None  #: the examples as a client sees them; None: as they are
 
     def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
         """The scores of this piece, and its number."""
@@ -245,6 +263,26 @@ class InProcess:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+class _Waiting:
+    """Jobs that nobody has taken yet, those with a home apart from the others."""
+
+    def __init__(self, jobs: Sequence[Job[object]]) -> None:
+        self._by_home: dict[int | None, deque[Job[object]]] = {}
+        for job in jobs:
+            self._by_home.setdefault(getattr(job, "home", None), deque()).append(job)
+
+    def next_for(self, worker: int) -> Job[object] | None:
+        """The next job of this worker's own, else the next that is anybody's; None where there is none."""
+        for home in (worker, None):
+            if own := self._by_home.get(home):
+                return own.popleft()
+        return None
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._by_home.clear()
 
 
 class Workers:
@@ -286,16 +324,18 @@ class Workers:
 
     def run(self, plan: Plan, jobs: Sequence[Job[T_co]], deadline: float | None = None) -> Iterator[T_co]:
         """Do the jobs, each worker taking the next as soon as it is free."""
-        waiting, busy = deque(jobs), list[Pipe]()
+        waiting, busy = _Waiting(jobs), list[Pipe]()
+        number = {pipe: k for k, pipe in enumerate(self._pipes)}
         with self._watched():
             while self._behind:
                 self._behind.pop().recv()
             self._folder.cleanup()  # everyone has mapped the files: whatever happens now, none are left behind
             try:
-                for pipe in self._pipes[: len(waiting)]:
-                    pipe.send(plan.encode())
-                    pipe.send(waiting.popleft())
-                    busy.append(pipe)
+                for pipe in self._pipes:
+                    if (job := waiting.next_for(number[pipe])) is not None:
+                        pipe.send(plan.encode())
+                        pipe.send(job)
+                        busy.append(pipe)
                 while busy:
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
                     if left == 0.0:
@@ -305,8 +345,8 @@ class Workers:
                         return
                     for pipe in [pipe for pipe in busy if pipe in ready]:
                         answer = pipe.recv()
-                        if waiting:
-                            pipe.send(waiting.popleft())
+                        if (job := waiting.next_for(number[pipe])) is not None:
+                            pipe.send(job)
                         else:
                             busy.remove(pipe)
                         if isinstance(answer, BaseException):
@@ -436,7 +476,8 @@ class SimulatedFleet(Fleet):
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
-        self._looks: dict[tuple[str, int], Inputs] = {}
+        self._looks: dict[tuple[str, int], Seen] = {}
+        self._showings: dict[str, dict[int, Seen]] = {}
         self.diagnostics = RoundDiagnostics()
         self._spent: RoundReleases | None = None  # of the last round
 
@@ -506,9 +547,10 @@ class SimulatedFleet(Fleet):
     def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[Reply]:
         """What clients send on a plan, as it is computed."""
         tasks = []
-        for piece in self._pieces(willing):
-            prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
-            tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared))
+        for home, those in self._homes(willing).items():
+            for piece in self._pieces(those):
+                prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
+                tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared, home))
         for clients, reported in self._hands.run(plan, tasks, deadline):
             self.states |= {client: kept for client, kept in zip(clients, reported.states, strict=True) if kept}
             self.diagnostics.add(clients, reported.local)
@@ -539,6 +581,22 @@ class SimulatedFleet(Fleet):
             if self._ledger.record(asked):
                 raise InvalidInput("the record of earlier rounds does not fit the budgets: start the run anew")
 
+    def _homes(self, clients: Sequence[int]) -> dict[int | None, list[int]]:
+        """Clients by the worker that keeps what was computed from their records; all by none where nothing is kept."""
+        if not self.work.method.keeps:
+            return {None: list(clients)}
+        homes: dict[int | None, list[int]] = {}
+        for client in clients:
+            homes.setdefault(self._home[client], []).append(client)
+        return homes
+
+    @cached_property
+    def _home(self) -> dict[int, int]:
+        """For each client a worker, the same in every round: the largest are dealt out first, in turn."""
+        population = self.work.population
+        order = sorted(range(len(population)), key=lambda client: (-population.size(client), client))
+        return {client: rank % self._hands.workers for rank, client in enumerate(order)}
+
     def _pieces(self, clients: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of like sizes together, the largest first, in pieces that keep all workers busy and memory small."""
         population, bench, workers = self.work.population, self.work.bench, self._hands.workers
@@ -564,11 +622,19 @@ class SimulatedFleet(Fleet):
         if view.client is not None:
             jobs = self._gradings_through(view.client, exam)
         else:
+            shown = self._shown(exam)
             pieces = self.work.exams[exam].pieces()
-            jobs = [Grading(exam, piece, number) for number, piece in enumerate(pieces)]
+            jobs = [Grading(exam, piece, number, shown.get(number)) for number, piece in enumerate(pieces)]
         scored = dict(self._hands.run(model, jobs))
         none = Scores.none(self.work.exams[exam].classes)
         return Scores.together([none, *(scored[number] for number in range(len(jobs)))])
+
+    def _shown(self, exam: str) -> Mapping[int, Seen]:
+        """The pieces of an exam as everybody sees them, made once; none where examples are scored as they are."""
+        if self.work.method.shows and exam not in self._showings:
+            jobs = [Showing(exam, piece, number) for number, piece in enumerate(self.work.exams[exam].pieces())]
+            self._showings[exam] = dict(self._hands.run(Plan("showing", 0), jobs))
+        return self._showings.get(exam, {})
 
     def _gradings_through(self, client: int, exam: str) -> list[Grading]:
         """The client's own share of an exam, seen through what it prepared."""

@@ -74,10 +74,14 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's records `x [n, ...]` and labels `y [n, ...]`; arrays are taken as tensors without a copy."""
+    """One client's records `x [n, ...]` and labels `y [n, ...]`; arrays are taken as tensors without a copy.
+
+    What is computed from records with a `key` may be kept under it: no other records have it.
+    """
 
     x: Tensor
     y: Tensor
+    key: object = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", torch.as_tensor(self.x))

@@ -82,7 +82,7 @@ class ExamPiece:
 
     exam: Exam
     where: slice | NDArray[np.int64]
-    inputs: NDArray[np.float32] | NDArray[np.uint8] | None = None
+    inputs: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int16] | None = None
 
 
 def score(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -96,16 +96,19 @@ class LinearHead:
         """Records `x [n, ...]` as whole vectors, for a clip of so many grid steps."""
         return Rounded.of(x.reshape(len(x), self.features), self.bias, split_clip(steps)[0])
 
-    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, steps: int) -> HeadSums:
-        """The exact sum of the parts of records with labels `y [n]`, for a clip of so many grid steps."""
+    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
+        """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
         total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
-        weights = self.weights(parameters)
+        weights, step = self.weights(parameters), max(16, BLOCK // self.features)
+        short = records.longest * limit * step <= 2**24  # then float32 has the sums over a block exactly
+        digits, kind = Digits.of(weights, records.longest) if short else None, torch.float32 if short else torch.float64
         for part in _blocks(len(y), self.features):
             own = records.rows(part)
-            whole = own.whole.double()
-            residual, shortened, shares = residuals(own, whole, weights, y[part], clip, split_clip(steps)[1])
-            total += residual.T @ whole
+            whole = own.whole.to(kind)
+            products = whole @ weights.T if digits is None else digits.products(whole)
+            residual, shortened, shares = residuals(own, products, y[part], clip, limit)
+            total += (residual.to(kind).T @ whole).double()
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
         return HeadSums(self.flat(total).long(), loss, clipped)
@@ -114,7 +117,8 @@ class LinearHead:
         """What each record `x [n, ...]` adds to the sum, `[n, d]`: for those who look at single records."""
         records = self.rounded(x, steps)
         whole = records.whole.double()
-        found, _, _ = residuals(records, whole, self.weights(parameters), y, clip, split_clip(steps)[1])
+        products = whole @ self.weights(parameters).T
+        found, _, _ = residuals(records, products, y, clip, split_clip(steps)[1])
         outer = found[:, :, None] * whole[:, None, :]
         return torch.cat([outer[:, :, : self.features].flatten(1), outer[:, :, self.features :].flatten(1)], dim=1)
 
@@ -145,6 +149,7 @@ class Rounded:
     whole: Tensor
     scale: Tensor
     length: Tensor
+    longest: int  #: no row of `whole` is longer
 
     @classmethod
     def of(cls, x: Tensor, bias: bool, limit: int) -> Rounded:
@@ -160,43 +165,78 @@ class Rounded:
             if not bool(torch.isfinite(largest).all()):
                 rows[~torch.isfinite(largest)] = 0
                 largest = rows.abs().amax(dim=1)
-            power = _power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
+            power = power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
             fixed = torch.round(rows * power.unsqueeze(1))
             norm = torch.sqrt((fixed * fixed).sum(dim=1))
             factor = aim(limit, width) / torch.clamp(norm, min=1.0)
             whole[part], shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
             scale[part], length[part] = factor * shorter * power, norm / power
-        return cls(whole, scale, length)
+        return cls(whole, scale, length, limit)
 
     def rows(self, index: Tensor | slice) -> Rounded:
         """Some of the records."""
-        return Rounded(self.whole[index], self.scale[index], self.length[index])
+        return replace(self, whole=self.whole[index], scale=self.scale[index], length=self.length[index])
 
 
-def _power_of_two(exponent: Tensor) -> Tensor:
+def power_of_two(exponent: Tensor) -> Tensor:
     """2^exponent, exactly; `pow` may round."""
     bits = exponent.clamp(-900, 900).long() + 1023
     return (bits << 52).view(torch.float64)
 
 
+@dataclass(frozen=True)
+class Digits:
+    """Whole weights `[classes, width]` as digits of so few bits that float32 has their products with records exactly.
+
+    Sums of products of a record and a digit are at most `longest` times the digit's norm, which is below 2^24.
+    """
+
+    digits: Tensor  #: float32 [width, digits * classes]
+    bits: int
+    classes: int
+
+    @classmethod
+    def of(cls, weights: Tensor, longest: int) -> Digits:
+        """The digits of weights below 2^31, for records of at most this length."""
+        classes, width = weights.shape
+        bits = max(1, 24 - math.ceil(math.log2(longest * math.sqrt(width))))
+        found: list[Tensor] = []
+        left = weights
+        while not found or bool((left != 0).any()):
+            higher = torch.round(left * 2.0**-bits)
+            found.append(left - higher * 2.0**bits)
+            left = higher
+        return cls(torch.cat(found).T.float().contiguous(), bits, classes)
+
+    def products(self, whole: Tensor) -> Tensor:
+        """The exact products `[n, classes]` of whole records, float32, and the weights, in float64."""
+        each = (whole @ self.digits).double().reshape(len(whole), -1, self.classes)
+        total = each[:, -1]
+        for k in range(each.shape[1] - 2, -1, -1):
+            total = total * 2.0**self.bits + each[:, k]
+        return total
+
+
 def residuals(
-    records: Rounded, whole: Tensor, weights: Tensor, labels: Tensor, clip: float, limit: int
+    records: Rounded, products: Tensor, labels: Tensor, clip: float, limit: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Whole residuals `[n, classes]` of norm at most `limit`, which were clipped, and the probability of each label."""
-    scores = (whole @ weights.T) / (records.scale * 2.0**WEIGHT_BITS).unsqueeze(1)
+    """Whole residuals `[n, classes]` of norm at most `limit`, which were clipped, and the probability of each label.
+
+    `products [n, classes]` are those of the whole records and the whole weights.
+    """
+    classes = products.shape[1]
+    scores = products / (records.scale * 2.0**WEIGHT_BITS).unsqueeze(1)
     below = (scores.amax(dim=1, keepdim=True) - scores) * SCORE_STEPS
     index = torch.floor(torch.clamp(below, max=float(LOWEST_SCORE * SCORE_STEPS)) + 0.5).long()
-    likely = exponentials(whole.device)[index]
+    likely = exponentials(products.device)[index]
     shares = likely / likely.sum(dim=1, keepdim=True)
-    residual = shares - functional.one_hot(labels, weights.shape[0])
+    residual = shares - functional.one_hot(labels, classes)
     square = residual[:, 0] * residual[:, 0]
-    for k in range(1, weights.shape[0]):
+    for k in range(1, classes):
         square = square + residual[:, k] * residual[:, k]
     length = torch.sqrt(square) * records.length
     shortened = length > clip
-    factor = torch.where(shortened, records.length * (clip / length), records.length) * (
-        aim(limit, len(weights)) / clip
-    )
+    factor = torch.where(shortened, records.length * (clip / length), records.length) * (aim(limit, classes) / clip)
     found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
     return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
 
@@ -228,5 +268,6 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 
 __all__ = [
-    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "residuals", "rounded_within", "split_clip",
+    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "power_of_two", "residuals", "rounded_within",
+    "split_clip",
 ]  # fmt: skip

@@ -411,7 +411,7 @@ def loss_for(name: str) -> Loss:
 
 def feature_size(network: Network, input_shape: Sequence[int]) -> int:
     """r: how many features the network's extractor makes of one record."""
-    return math.prod(_output_shape(network.extractor(), tuple(input_shape))[1:])
+    return math.prod(output_shape(network.extractor(), tuple(input_shape))[1:])
 
 
 def is_own(name: object) -> bool:
@@ -452,7 +452,7 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
     """Refuse a user's own module that draws by itself, or does not give one score per class of two records."""
     _check_dropout(path, module)
     try:
-        found = _output_shape(module, shape)
+        found = output_shape(module, shape)
     except Exception as error:
         raise InvalidInput(f"{path} failed on two records of input_shape {list(shape)}: {error}") from error
     if found != (2, classes):
@@ -469,7 +469,7 @@ def _check_dropout(path: str, module: nn.Module) -> None:
             )
 
 
-def _output_shape(module: nn.Module, input_shape: Shape) -> Shape:
+def output_shape(module: nn.Module, input_shape: Shape) -> Shape:
     """What two records of zeros give, in evaluation mode: running statistics stay as they are."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()

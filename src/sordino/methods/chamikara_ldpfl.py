@@ -28,20 +28,19 @@ Test examples are seen through a client's own extractor, as the paper has it: ev
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Le, MinLen
-from pydantic import AfterValidator, Field
+from annotated_types import Ge, Le
+from pydantic import Field
 
-from sordino.learning.training_tables import Training
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, offering
 from sordino.methods.blueprint import Blueprint
+from sordino.methods.extractor_tables import ExtractorSpec
 from sordino.methods.interface import (
     DATASET,
     PARAMETERS,
@@ -62,9 +61,8 @@ from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.spec import Clamp, DirectAlone, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
 from sordino.parts.lazy import lazy_module
-from sordino.parts.registry import allowed_model
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Options, Spec, TomlTable, reads, tag
+from sordino.parts.tables import Found, TomlTable, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -82,68 +80,6 @@ else:
     randomised_records = lazy_module("sordino.methods.randomised_records")
 
 WHAT = "network trained on randomised records"
-
-
-class ExtractorSpec(Spec):
-    """What makes features of records."""
-
-    @abstractmethod
-    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        """The extractor for records of this shape."""
-
-
-ModelName = Annotated[
-    str,
-    MinLen(1),
-    AfterValidator(allowed_model),
-    Field(description="a model known by name with a layer called flatten, up to which it is used"),
-]
-ModelOptions = Annotated[Options, Field(description="the model's options")]
-
-
-class TrainedExtractorSpec(ExtractorSpec):
-    """Each client's own network, trained on its own records before the first round; its convolutions are kept."""
-
-    kind: str = tag("trained", "a network of each client, trained on its records")
-    model: ModelName
-    options: ModelOptions = Field(default_factory=dict)
-    start: Literal["common", "own"] = Field(
-        default="common", description="all networks start from the same parameters, or each from its own"
-    )
-    training: Training = Field(default=Training(), description="how a client trains it, once")
-    most_records: Count | None = Field(
-        default=None,
-        description="a public bound on a client's records: who has more uses the first so many; without it nothing is "
-        "proven of the features",
-    )
-
-    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        network, features = extractors.network_of(self.model, self.options, shape, classes)
-        training = self.training.local(self.model, shape)
-        return extractors.TrainedExtractor(network, training, features, seed, self.start)
-
-
-class RandomExtractorSpec(ExtractorSpec):
-    """A network as the seed starts it, untrained: public, and the same for all."""
-
-    kind: str = tag("random", "an untrained network, public and the same for all")
-    model: ModelName
-    options: ModelOptions = Field(default_factory=dict)
-
-    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        network, features = extractors.network_of(self.model, self.options, shape, classes)
-        return extractors.RandomExtractor(network, features, seed)
-
-
-class OrientedExtractorSpec(ExtractorSpec):
-    """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
-
-    kind: str = tag("oriented", "fixed filters, public and the same for all")
-    orientations: Annotated[int, Ge(2), Le(16)] = Field(default=4, description="directions")
-    cells: Annotated[int, Ge(1), Le(32)] = Field(default=7, description="parts along each side of an image")
-
-    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        return extractors.OrientedExtractor(self.orientations, self.cells, shape)
 
 
 class Encoding(TomlTable):
@@ -221,7 +157,8 @@ class Ldpfl(Method):
         super().__init__(blueprint, upload, replace(blueprint.local_training, loss=loss))
         self.model, self.graded = learner, records.graded(blueprint.model)
         self._extractor, self.records = extractor, records
-        self._most: int | None = None if extractor.public else blueprint.recipe.method.extractor.most_records
+        bound = getattr(blueprint.recipe.method.extractor, "most_records", None)
+        self._most: int | None = None if extractor.public else bound
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
         self._kinds = sorted(first.values())  # of every strength, its first client
         number = {records.strengths[client]: k for k, client in enumerate(self._kinds)}
@@ -333,7 +270,4 @@ class LdpflAlone(LocalOnly):
         return self._together.seen(x, positions, client, prepared, randomness)
 
 
-__all__ = [
-    "WHAT", "Encoding", "ExtractorSpec", "Ldpfl", "LdpflAlone", "OrientedExtractorSpec", "RandomExtractorSpec",
-    "TrainedExtractorSpec",
-]  # fmt: skip
+__all__ = ["WHAT", "Encoding", "Ldpfl", "LdpflAlone"]

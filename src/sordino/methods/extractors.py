@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -22,20 +26,29 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.models import Network, parameter_layout
+from sordino.learning.scattering import Scattering
 from sordino.methods.interface import Bench, ClientState
 from sordino.methods.upload import Draw
+from sordino.parts.words import nearest
 from sordino.randomness import Purpose
 
 PIECE = 500  #: records whose features are computed at a time
+ALONE = 1  #: as many where a record's features must not depend on its neighbours, not even in their last bits
 PARAMETERS = "extractor"  #: under which a client keeps its own extractor's parameters
 STATISTICS = "statistics."  #: before the names of its running statistics
 
 
 class Extractor(ABC):
-    """Records `[n, ...]` to features `[n, r]`."""
+    """Records `[n, ...]` to features `[n, r]`: map after map, the cells of a map side by side."""
 
-    features: int  #: r
+    shape: tuple[int, int]  #: maps, and cells of each, of the features of one record
     public: bool  #: whether it knows nothing of anybody's records
+    exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
+
+    @property
+    def features(self) -> int:
+        """r: maps times cells."""
+        return math.prod(self.shape)
 
     def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
         """What each of K clients keeps to make features with: nothing, where the extractor is public."""
@@ -58,7 +71,7 @@ class TrainedExtractor(Extractor):
         self._module = network.extractor().eval()
         self._layout = parameter_layout(network)
         self._own = parameter_layout(self._module)
-        self.features = features
+        self.shape = (features, 1)
 
     def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
         starts = torch.stack([self._start_of(client, draw) for client in clients])
@@ -99,7 +112,7 @@ class RandomExtractor(Extractor):
         self._module = network.extractor().eval()
         started = models.initial_parameters(network, seed)
         self._parameters = {name: started[name] for name in parameter_layout(self._module).names}
-        self.features = features
+        self.shape = (features, 1)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         own = {**self._parameters, **dict(self._module.named_buffers())}
@@ -122,7 +135,7 @@ class OrientedExtractor(Extractor):
                 f"the shape {list(shape)}: take fewer cells, or another extractor"
             )
         self._filters, self._cells = derivatives(orientations), cells
-        self.features = orientations * cells * cells
+        self.shape = (orientations, cells * cells)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         reach = self._filters.shape[-1] // 2
@@ -130,6 +143,108 @@ class OrientedExtractor(Extractor):
         changes = F.conv2d(grey, self._filters.to(x.device)).relu()
         cells = F.adaptive_avg_pool2d(changes, self._cells).add(1e-4).sqrt()
         return (cells - cells.mean(dim=1, keepdim=True)).flatten(1)
+
+
+class ScatteringExtractor(Extractor):
+    """Scattering of images: how strongly each cell answers to waves, and to waves of these answers."""
+
+    public = True
+    exact = True
+
+    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int) -> None:
+        if len(shape) != 3:
+            raise InvalidInput(
+                f"scattering takes images of channels x height x width, and records have the shape {list(shape)}: "
+                "take another extractor"
+            )
+        self._scattering = Scattering(*shape, scales=scales, angles=angles, orders=orders)
+        maps, down, across = self._scattering.shape
+        self.shape = (maps, down * across)
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        return self._scattering(x).flatten(1)
+
+
+class NetworkExtractor(Extractor):
+    """A frozen network, in evaluation mode. Records `[n, channels, height, width]` may become maps or plain vectors."""
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], *, public: bool) -> None:
+        self._module = module.eval().requires_grad_(False)
+        self.public = public
+        try:
+            _, *own = models.output_shape(self._module, shape)
+        except Exception as error:
+            raise InvalidInput(
+                f"the network of method.extractor failed on two records of shape {list(shape)}: {error}"
+            ) from error
+        self.shape = (own[0], math.prod(own[1:])) if len(own) == 3 else (math.prod(own), 1)
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        with torch.no_grad():
+            features: Tensor = self._module.to(x.device)(x)
+        return features.flatten(1).float()
+
+
+class Truncated(nn.Module):
+    """A network up to one of its layers, wherever that is: the output of that layer."""
+
+    def __init__(self, module: nn.Module, layer: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._output: Tensor | None = None
+        layer.register_forward_hook(self._keep)
+
+    def _keep(self, _module: nn.Module, _given: object, output: Tensor) -> None:
+        self._output = output
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output; what follows it is computed in vain."""
+        self._output = None
+        self.module(input)
+        output, self._output = self._output, None
+        if output is None:
+            raise InvalidInput("method.extractor.up_to names a layer that the network does not use: name another one")
+        return output
+
+
+def frozen_network(
+    name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int, weights: Path
+) -> nn.Module:
+    """The network of this name with the parameters and statistics of a file: all of them, and no others."""
+    network = models.untried(name, input_shape=shape, classes=classes, **options)
+    if not weights.is_file():
+        raise InvalidInput(f"method.extractor.weights = {str(weights)!r} is no file: give the path of a .safetensors")
+    try:
+        network.load_state_dict(load_file(weights), strict=True)
+    except (SafetensorError, OSError) as error:
+        raise InvalidInput(
+            f"method.extractor.weights = {str(weights)!r} could not be read as safetensors ({error}): write it with "
+            "safetensors.torch.save_file(network.state_dict(), file)"
+        ) from error
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"method.extractor.weights = {str(weights)!r} does not fit the model {name!r} with {classes} classes: "
+            f"{error}; check method.extractor.options and classes"
+        ) from error
+    return network
+
+
+def cut(network: nn.Module, up_to: str | None) -> nn.Module:
+    """The network up to a layer; without one, layers in a row before their last dense one, and others as they are."""
+    row = list(network.named_children()) if isinstance(network, nn.Sequential) else []
+    if up_to is None:
+        dense = [at for at, (_, layer) in enumerate(row) if isinstance(layer, nn.Linear)]
+        return Network(OrderedDict(row[: dense[-1]])) if dense and dense[-1] else network
+    names = [name for name, _ in row]
+    if up_to in names:
+        return Network(OrderedDict(row[: names.index(up_to) + 1]))
+    layers = {name: layer for name, layer in network.named_modules() if name}
+    if up_to not in layers:
+        raise InvalidInput(
+            f"method.extractor.up_to = {up_to!r} is no layer of the network: {nearest(up_to, tuple(layers))}allowed: "
+            f"{', '.join(layers)}"
+        )
+    return Truncated(network, layers[up_to])
 
 
 def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -148,10 +263,16 @@ def derivatives(orientations: int, reach: int = 2) -> Tensor:
     return (slopes / slopes.abs().sum(dim=(1, 2), keepdim=True)).unsqueeze(1)
 
 
-def features_of(extractor: Extractor, x: Tensor, kept: ClientState) -> NDArray[np.float32]:
-    """Features `[n, r]` of as many records as there are, a few at a time."""
-    made = [extractor(x[first : first + PIECE], kept).cpu() for first in range(0, len(x), PIECE)]
-    return torch.nan_to_num(torch.cat(made)).numpy()  # a client whose network fails tells nobody: it sends zeros
+def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: int = PIECE) -> NDArray[np.float32]:
+    """Features `[n, r]` of as many records as there are, `piece` of them at a time.
+
+    One at a time (`ALONE`), those of an extractor that is not exact do not depend on the other records either.
+    """
+    found = torch.empty(len(x), extractor.features)
+    for first in range(0, len(x), piece):
+        # a client whose network fails tells nobody: it sends zeros
+        found[first : first + piece] = torch.nan_to_num(extractor(x[first : first + piece], kept))
+    return found.numpy()
 
 
 def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
@@ -163,5 +284,6 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "Extractor", "OrientedExtractor", "RandomExtractor", "TrainedExtractor", "derivatives", "features_of", "network_of",
+    "ALONE", "PIECE", "Extractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor", "ScatteringExtractor",
+    "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network", "network_of",
 ]  # fmt: skip

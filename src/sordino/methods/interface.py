@@ -7,9 +7,9 @@ tells of its client (`releases`) follows from the plan alone, so a ledger can re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,9 +28,10 @@ if TYPE_CHECKING:  # reading a recipe must not load PyTorch
     from sordino.learning.stacked_model import Execution
     from sordino.methods.blueprint import Blueprint
 
+T = TypeVar("T")
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
-Seen = NDArray[np.float32] | NDArray[np.uint8]  #: examples as a model takes them
+Seen = NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int16]  #: examples as a model takes them
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
@@ -102,6 +103,7 @@ class Bench:
     execution: Execution = field(default_factory=_execution)
     device: torch.device = field(default_factory=_processor)
     _trainers: dict[int, CohortTrainer] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[object, tuple[object, object]] = field(default_factory=dict, compare=False, repr=False)
 
     def trainer(self, model: nn.Module) -> CohortTrainer:
         """What trains this model here; kept, so that what it prepared for one round serves the next."""
@@ -111,6 +113,19 @@ class Bench:
         if key not in self._trainers:
             self._trainers[key] = CohortTrainer(model, execution=self.execution, device=self.device)
         return self._trainers[key]
+
+    def keep(self, key: object, stamp: object, make: Callable[[], T]) -> T:
+        """What `make` makes of the records with this key: made once, and kept until it is asked for another stamp.
+
+        Nothing is kept of records without a key.
+        """
+        if key is None:
+            return make()
+        before, made = self._kept.get(key, (None, None))
+        if made is None or before != stamp:
+            made = make()
+            self._kept[key] = (stamp, made)
+        return cast("T", made)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without trainers: another process makes its own."""
@@ -145,6 +160,9 @@ class Method(ABC):
     """
 
     graded: nn.Module | None = None  #: what is scored, where it is not the model that is trained
+    keeps: ClassVar[bool] = False  #: whether much is kept of records from round to round (`Bench.keep`)
+    noisy: ClassVar[bool] = False  #: whether reports are noisy whatever becomes of the training, without a mechanism
+    shows: ClassVar[bool] = False  #: whether examples are scored as `shown` makes them, the same for all clients
 
     def __init__(
         self, blueprint: Blueprint, upload: Upload, training: LocalTraining | PrivateTraining | None = None
@@ -223,7 +241,15 @@ class Method(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} scores examples as they are")
 
+    def shown(self, x: Tensor) -> Seen:
+        """Examples `x [n, ...]` as the model sees them, whoever looks."""
+        raise NotImplementedError(f"{type(self).__name__} scores examples as they are")
+
     # --- in every round
+
+    def computes_records_apart(self, bench: Bench) -> bool:
+        """Whether the proof holds where clients compute like this: what a record adds depends on it alone."""
+        return True
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         """What a report on this plan tells of its client: one list for every class of clients."""

@@ -232,7 +232,7 @@ class BitRecords(RandomisedRecords):
 
 NO_BOUND = (
     "the extractor was trained on all records, and no public number bounds how many that is: set "
-    "method.extractor.most_records"
+    "method.extractor.most_records, or elsewhere = true for a network that was trained on other records"
 )
 
 

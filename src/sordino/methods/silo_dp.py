@@ -91,6 +91,8 @@ class NoiseSpec(MethodSpec):
 class SiloDp(Method):
     """Federated averaging of silos that train privately; the guarantee is the training's."""
 
+    noisy: ClassVar[bool] = True
+
     class Spec(NoiseSpec):
         """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
 

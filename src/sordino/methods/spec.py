@@ -28,6 +28,7 @@ class MethodSpec(Spec):
     """
 
     draws_batches: ClassVar[bool] = False  #: whether it draws batches of its own and takes the optimizer alone
+    takes_training: ClassVar[bool] = True  #: whether the recipe says how clients train
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
     in_pages: ClassVar[bool] = False  #: whether web pages can take part
 

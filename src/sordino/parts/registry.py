@@ -66,6 +66,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "central-dp": f"{_METHODS}.central_dp:CentralDp",
             "local-only": f"{_METHODS}.local_only:LocalOnly",
             "hybrid-one": f"{_METHODS}.hybrid_one:HybridOne",
+            "private-head": f"{_METHODS}.private_head:PrivateHead",
             "personalized": f"{_METHODS}.wu_personalized:Personalized",
             "webfed": f"{_METHODS}.lian_webfed:WebFed",
             "ldpfl": f"{_METHODS}.chamikara_ldpfl:Ldpfl",
@@ -111,9 +112,11 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "patience": f"{_METHODS}.stopping_rules:Patience",
         },
         "extractor": {
-            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
-            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",
-            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractorSpec",
+            "trained": f"{_METHODS}.extractor_tables:TrainedExtractorSpec",
+            "random": f"{_METHODS}.extractor_tables:RandomExtractorSpec",
+            "oriented": f"{_METHODS}.extractor_tables:OrientedExtractorSpec",
+            "scattering": f"{_METHODS}.extractor_tables:ScatteringExtractorSpec",
+            "network": f"{_METHODS}.extractor_tables:NetworkExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",

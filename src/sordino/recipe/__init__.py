@@ -109,6 +109,8 @@ class Recipe(Sections):
         data = self.model_dump(mode="json", exclude_none=True)
         if self.method.draws_batches:
             data["training"] = {"optimizer": data["training"]["optimizer"]}
+        if not self.method.takes_training:
+            del data["training"]
         return data
 
     def to_toml(self) -> str:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.client.invitation import CommonTerms, check_real
@@ -21,7 +23,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
 from sordino.learning.evaluation import ExamPiece, Scores, score
-from sordino.methods.interface import State
+from sordino.methods.interface import Seen, State
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
@@ -193,6 +195,7 @@ class RealClients(ClientSide):
         terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
         self.fleet = SignedFleet(fleet, key, terms.digest)
         self._releases = parts.releases
+        self._seen: dict[tuple[str, int], Seen] = {}
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         """What left in a round: of everybody who was asked and did not decline at once.
@@ -216,10 +219,20 @@ class RealClients(ClientSide):
         found = [Scores.none(examples.classes)]
         for view in self._parts.method.views(state, {}):
             buffers = view.buffers or None
-            found += [
-                score(model, view.parameters, buffers, loss, ExamPiece(examples, piece)) for piece in examples.pieces()
-            ]
+            for piece in examples.pieces():
+                shown = ExamPiece(examples, piece, self._shown(exam, piece))
+                found.append(score(model, view.parameters, buffers, loss, shown))
         return Scores.together(found)
+
+    def _shown(self, exam: str, piece: slice) -> Seen | None:
+        """Examples as everybody sees them, made once; None where they are scored as they are."""
+        method, examples = self._parts.method, self._parts.exams[exam]
+        if not method.shows:
+            return None
+        if (exam, piece.start) not in self._seen:
+            x = torch.from_numpy(examples.normalisation.apply(examples.examples.x[piece]))
+            self._seen[exam, piece.start] = method.shown(x)
+        return self._seen[exam, piece.start]
 
 
 __all__ = ["CoordinatorSetup", "RealClients", "has_run", "invitations", "read_notes", "serve", "shuffler_channel"]

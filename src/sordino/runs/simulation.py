@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
@@ -57,8 +56,7 @@ def run(
         federation = wire(recipe)
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
-        channel = channels.build(recipe, federation.method)
-        members = channels.members(recipe, federation.method)
+        channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)
         files = nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device)
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
@@ -84,6 +82,8 @@ def _execution(federation: Federation, device: torch.device, past: Past) -> Exec
     """The choice that the run began with, else a new one."""
     if "execution" in past.memory:
         return Execution(**past.memory["execution"])
+    if federation.method.keeps:  # whole numbers, which no width changes
+        return Execution()
     shape = (federation.method.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
 

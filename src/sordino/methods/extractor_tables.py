@@ -1,0 +1,136 @@
+"""The tables of extractors: what makes features of records, as a recipe names it.
+
+They stand apart from the extractors themselves, which load PyTorch: reading a recipe must not.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import AfterValidator, Field
+
+from sordino.learning.training_tables import Training
+from sordino.parts.lazy import lazy_module
+from sordino.parts.registry import allowed_model
+from sordino.parts.tables import Count, Options, Spec, tag
+
+if TYPE_CHECKING:
+    from sordino.methods import extractors
+    from sordino.methods.extractors import Extractor
+else:
+    extractors = lazy_module("sordino.methods.extractors")
+
+
+class ExtractorSpec(Spec):
+    """What makes features of records."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        """The extractor for records of this shape."""
+
+
+ModelName = Annotated[
+    str,
+    MinLen(1),
+    AfterValidator(allowed_model),
+    Field(description="a model known by name with a layer called flatten, up to which it is used"),
+]
+ModelOptions = Annotated[Options, Field(description="the model's options")]
+
+
+class TrainedExtractorSpec(ExtractorSpec):
+    """Each client's own network, trained on its own records before the first round; its convolutions are kept."""
+
+    kind: str = tag("trained", "a network of each client, trained on its records")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+    start: Literal["common", "own"] = Field(
+        default="common", description="all networks start from the same parameters, or each from its own"
+    )
+    training: Training = Field(default=Training(), description="how a client trains it, once")
+    most_records: Count | None = Field(
+        default=None,
+        description="a public bound on a client's records: who has more uses the first so many; without it nothing is "
+        "proven of the features",
+    )
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        network, features = extractors.network_of(self.model, self.options, shape, classes)
+        training = self.training.local(self.model, shape)
+        return extractors.TrainedExtractor(network, training, features, seed, self.start)
+
+
+class RandomExtractorSpec(ExtractorSpec):
+    """A network as the seed starts it, untrained: public, and the same for all."""
+
+    kind: str = tag("random", "an untrained network, public and the same for all")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        network, features = extractors.network_of(self.model, self.options, shape, classes)
+        return extractors.RandomExtractor(network, features, seed)
+
+
+class OrientedExtractorSpec(ExtractorSpec):
+    """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
+
+    kind: str = tag("oriented", "fixed filters, public and the same for all")
+    orientations: Annotated[int, Ge(2), Le(16)] = Field(default=4, description="directions")
+    cells: Annotated[int, Ge(1), Le(32)] = Field(default=7, description="parts along each side of an image")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.OrientedExtractor(self.orientations, self.cells, shape)
+
+
+class ScatteringExtractorSpec(ExtractorSpec):
+    """Scattering of an image: fixed waves of several widths and directions, public, the same bits for all."""
+
+    kind: str = tag("scattering", "fixed waves, their moduli averaged: public, and the same bits for all")
+    scales: Annotated[int, Ge(1), Le(6)] = Field(default=2, description="widths of waves; a cell has 2^scales pixels")
+    angles: Annotated[int, Ge(1), Le(32)] = Field(default=8, description="directions of waves")
+    orders: Literal[1, 2] = Field(default=2, description="how many waves follow each other at most")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
+
+
+class NetworkExtractorSpec(ExtractorSpec):
+    """A frozen network with weights from a file, in evaluation mode: the same for all, and trained by nobody here.
+
+    It is public only where its owner declares that it was not trained on these records.
+    """
+
+    kind: str = tag("network", "a frozen network with weights from a file, the same for all")
+    model: Annotated[str, MinLen(1), AfterValidator(allowed_model)] = Field(
+        description="a model known by name, or an own one as 'package.module:Class'"
+    )
+    options: ModelOptions = Field(default_factory=dict)
+    classes: Annotated[int, Ge(2)] | None = Field(
+        default=None, description="how many classes the network was trained for; without it, as many as the data has"
+    )
+    weights: Annotated[str, MinLen(1)] = Field(description="its parameters and statistics, a .safetensors file")
+    up_to: Annotated[str, MinLen(1)] | None = Field(
+        default=None,
+        description="the layer that makes the features; without it, layers in a row end before the last dense one, "
+        "and the output of other networks is taken",
+    )
+    elsewhere: bool = Field(
+        default=False,
+        description="the owner declares that the network was not trained on these records; without it nothing is "
+        "proven of its features",
+    )
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        trained_for = self.classes or classes
+        network = extractors.frozen_network(self.model, self.options, shape, trained_for, Path(self.weights))
+        return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
+
+
+__all__ = [
+    "ExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec", "ScatteringExtractorSpec",
+    "TrainedExtractorSpec",
+]  # fmt: skip

@@ -1,0 +1,607 @@
+"""A linear head on public features, proven: whole noise on sums over all records, in secure sums or every silo alone.
+
+    features, once:  each client:   u <- the normal form of each record's public features, |u| <= limit, whole
+    round 1:         each client k: send  sum of (A, m) of its records + N_Z(0, 4^b1)     modulo 2^m1
+                     server:        n <- trace(A) / limit^2;   L <- (A/n - m m^T/n^2 + floor)^-1/2;   c <- L m/n
+    rounds 2 ..:     each client k: x <- L u - c to length 1, and 0.1 for the bias
+                                    send  sum of the clipped gradients of its records at W + N_Z(0, 4^b)  modulo 2^m
+                     server:        V <- momentum V + sum / n;   W <- W - server_lr (1 - momentum) V
+
+Every record takes part in every round, so nothing about sampling need stay secret. What a record adds to a sum is a
+whole vector, a function of that record and the plan alone: of norm sqrt(2) limit^2 at most in round 1 and
+features * residuals <= clip in the others (`sordino.learning.unit_vectors`, `sordino.learning.linear_head`). The noise
+is discrete Gaussian. So round 1 is a Gaussian release of mu_1 = sqrt(2) limit^2 / sigma, every other one of
+mu = clip / sigma, up to the slack of whole noise; all together have mu^2 = mu_1^2 + T mu^2, and eta and tau add up.
+All else the server computes from the noisy sums: n, the whitening, the steps.
+
+With `channel.kind = "direct"` every silo adds all of the noise (sigma = 2^b). Under a secure sum the noises of h honest
+silos add up, sigma = sqrt(h) 2^b, where h are the fewest that a sum has in it less those who may side with the server;
+what holds against whoever sees a silo's own report is stated beside it.
+
+Clients may have budgets of their own (`clients.epsilon`): all add the same noise, and who may spend less has its
+records cut shorter, by the ratio s of its mu to the largest. Where the server sees single reports, it weighs them by
+s, which is by their variance.
+
+With `protects = "client"`, what is bounded is a client's mean gradient, and its mean second moments, and one client
+exchanged for another moves a sum by twice the clip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from numpy.typing import NDArray
+from pydantic import Field
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms import NoisySums
+from sordino.methods.aggregation import Mean, MeanAlone
+from sordino.methods.blueprint import Blueprint
+from sordino.methods.extractor_tables import ExtractorSpec
+from sordino.methods.hybrid_one import WrappedTally
+from sordino.methods.interface import (
+    DATASET,
+    PARAMETERS,
+    Bench,
+    Cohort,
+    Floats,
+    LocalView,
+    Method,
+    ModelView,
+    Reported,
+    Seen,
+    State,
+)
+from sordino.methods.selection import SelectAll
+from sordino.methods.spec import AnyChannel, ClipNorm, MethodSpec
+from sordino.methods.upload import Draw, Same, Tally, Upload
+from sordino.parts import registry
+from sordino.parts.lazy import lazy_module
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Found, Inside, Natural, Positive, Says, TomlTable, reads, tag
+from sordino.parts.toml import shown
+from sordino.privacy.guarantee import (
+    SERVER,
+    Adjacency,
+    Adversary,
+    Budget,
+    Guarantee,
+    Infinite,
+    PoissonGaussian,
+    Release,
+    summed,
+)
+from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from sordino.learning import draws, linear_head, private_sgd, unit_vectors
+    from sordino.learning.cohort import ClientData
+    from sordino.learning.linear_head import Rounded
+    from sordino.learning.unit_vectors import Form, Whitening
+    from sordino.mechanisms import noise as noises
+    from sordino.mechanisms.noise import DiscreteGaussian
+    from sordino.methods.extractors import Extractor
+    from sordino.privacy import accountant, planning
+    from sordino.recipe import Recipe
+else:
+    accountant = lazy_module("sordino.privacy.accountant")
+    noises = lazy_module("sordino.mechanisms.noise")
+    planning = lazy_module("sordino.privacy.planning")
+    torch = lazy_module("torch")
+    draws = lazy_module("sordino.learning.draws")
+    linear_head = lazy_module("sordino.learning.linear_head")
+    private_sgd = lazy_module("sordino.learning.private_sgd")
+    unit_vectors = lazy_module("sordino.learning.unit_vectors")
+
+MOMENTS = "second moments of features"
+GRADIENT = "gradient of a linear head"
+LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
+PIECE = 1000  #: records whose features are made at a time
+LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
+LONGEST_ROW = 256  #: the longest whitened record
+FEWEST_STEPS = 8  #: of a record, at least
+MOST_BITS = 30  #: of whole noise
+RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
+
+RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
+NOT_PUBLIC = (
+    "the extractor may have been trained on these very records: declare that it was not (method.extractor.elsewhere), "
+    "or take one that nobody trained, such as scattering"
+)
+
+
+class Moments(TomlTable):
+    """The one release of second moments, from which records are whitened."""
+
+    inline: ClassVar[bool] = True
+
+    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
+        default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
+    )
+    floor: Positive = Field(default=0.01, description="what is added to the eigenvalues of the moments")
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """Sums of whole vectors over records, with whole noise: `values` numbers modulo 2^bits, `count` times in a run."""
+
+    what: str
+    values: int
+    sensitivity: float  #: L2 norm of what one record (or one client's all) adds, at most, in steps
+    noise: DiscreteGaussian  #: of one silo
+    bits: int
+    unit: float  #: what one step stands for
+
+    @cached_property
+    def mechanism(self) -> NoisySums:
+        """How such a sum leaves a client."""
+        return NoisySums(self.unit, self.bits, self.noise.sigma)
+
+    def guarantee(
+        self, adversary: Adversary, adjacency: Adjacency, scale: float = 1.0, basis: str = "a record's vector"
+    ) -> Guarantee:
+        """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
+        shares = adversary.parties or 1
+        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale
+        grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
+        if faint := private_sgd.too_faint(grid, adjacency, shares):
+            return Guarantee(adversary, adjacency, Infinite(faint), "none")
+        eta, tau = self.values * slack.eta, self.values * slack.tau
+        loss = PoissonGaussian(1.0, slack.sigma / sensitivity, 1, eta, tau)
+        honest = f" from each of {shares} honest silos" if shares > 1 else ""
+        return Guarantee(
+            adversary, adjacency, loss,
+            f"a sum over all records, {basis} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
+            f"noise of 2^{self.noise.bits} steps{honest}, sent modulo 2^{self.bits}",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Budgeting:
+    """Noise and grids for a run of `rounds` gradients over records of a form, after one release of second moments.
+
+    They are for the largest of all clients' budgets; the vectors of others are shorter.
+    """
+
+    moments: NoisySum | None
+    gradient: NoisySum
+    limit: int  #: of whole unit vectors
+    row: int  #: of whole whitened records
+    residual: int  #: of whole residuals
+    shares: int  #: honest silos whose noises add up; 1 where every silo is alone
+
+
+class PrivateHead(Method):
+    """Noisy sums of second moments, then of gradients, of a linear head on public features."""
+
+    keeps: ClassVar[bool] = True
+    noisy: ClassVar[bool] = True
+    shows: ClassVar[bool] = True
+    model: torch.nn.Module
+
+    class Spec(MethodSpec):
+        """A linear head on public features by noisy full-batch gradients: proven for each record, in sums or alone."""
+
+        name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
+        takes_training: ClassVar[bool] = False
+        selection: ClassVar[SelectAll] = SelectAll()
+        extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
+        roots: Annotated[int, Ge(0), Le(4), Says("a whole number from 0 to 4")] = Field(
+            default=1, description="how often the square root of a record's features is taken"
+        )
+        groups: Natural = Field(
+            default=1, description="groups of maps in which a record's features are normalised; 0: not at all"
+        )
+        protects: Literal["record", "client"] = Field(
+            default="record", description="what may differ: one record more or less, or one client exchanged"
+        )
+        delta: Inside = Field(default=1e-5, description="clients.epsilon is proven at this delta, for the whole run")
+        moments: Moments = Field(default=Moments(), description="the release from which records are whitened")
+        clip: ClipNorm = Field(default=0.03, description="L2 norm to which every record's gradient is clipped")
+        bias: Annotated[float, Gt(0), Le(1)] = Field(default=0.1, description="the input that the bias sees")
+        momentum: Annotated[float, Ge(0), Lt(1), Says("a number from 0 to below 1")] = Field(
+            default=0.5, description="of the server's steps"
+        )
+        server_lr: Positive = Field(default=5000.0, description="the step along the mean gradient, in the long run")
+        announced_size: Natural = Field(
+            default=0,
+            description="a public size of a silo, for the modulus of sums (0: the known data set's training examples "
+            "divided by the clients)",
+        )
+        resolution: Annotated[int, Ge(4), Le(24), Says("a whole number from 4 to 24")] | None = Field(
+            default=None,
+            description="the noise of a silo has 2^resolution steps of the grid; left out, as few as rounding allows",
+        )
+        bits: Annotated[int, Ge(8), Le(48), Says("a whole number from 8 to 48")] | None = Field(
+            default=None, description="gradients are sent modulo 2^bits; left out, no sum can wrap around"
+        )
+        colluding: Natural | None = Field(
+            default=None,
+            description="how many silos of a secure sum may side with the server; left out, a tenth of them",
+        )
+        channel: AnyChannel = Field(default_factory=lambda: registry.make("channel", "summed", threshold=0.89))
+        aggregation: MeanAlone = Mean()
+
+        def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+            return (self.extractor.build(shape, classes, recipe.seed).features,)
+
+        @reads("clients.epsilon", "method.name")
+        def clients_have_an_epsilon(self, recipe: Recipe) -> Found:
+            """Refuse a run without a budget to plan for."""
+            if recipe.clients.epsilon is None:
+                yield "clients.epsilon", "missing; it is what the whole run is proven to protect: give it, such as 1.0"
+
+        @reads("training", "method.name")
+        def takes_no_training(self, recipe: Recipe) -> Found:
+            """Refuse keys of local training: a round is one gradient over all records."""
+            for name in sorted(recipe.training.model_fields_set):
+                yield f"training.{name}", "private-head takes one gradient over all records a round: leave it out"
+
+        @reads("method", "model")
+        def the_model_is_a_linear_head(self, recipe: Recipe) -> Found:
+            """Refuse other models."""
+            if recipe.model.name != "logistic" or recipe.model.options:
+                got = shown(recipe.model.name)
+                yield "model.name", f"got {got}; private-head trains a linear head: take logistic, without options"
+
+        @reads("method", "rounds", "split")
+        def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
+            """Under a secure sum, enough silos must stay honest; with second moments, a gradient must follow."""
+            if self.moments.share and recipe.rounds.count < 2:
+                yield (
+                    "rounds.count",
+                    "got 1, which is the release of second moments: take 2 or more, or set method.moments.share = 0",
+                )
+            if not hasattr(self.channel, "least"):
+                return
+            asked = recipe.number_of_clients
+            least, colluding = self.channel.least(asked), self.colluders(asked)
+            if least - colluding < 2 or colluding > 2 * least - asked - 1:
+                yield (
+                    ".colluding",
+                    f"{colluding} of {asked} silos may side with the server where {least} are in every sum: that "
+                    "leaves too few honest ones. Raise method.channel.threshold, lower method.colluding, take more "
+                    "clients, or take method.channel.kind = direct",
+                )
+
+        @reads("method", "data.source")
+        def silos_know_their_size(self, recipe: Recipe) -> Found:
+            """Refuse own data without an announced size: the modulus of sums is public."""
+            if self.announced_size == 0 and recipe.data.origin not in ("known", None):
+                why = "missing; the number of your own examples is private: announce a public size of a silo"
+                yield ".announced_size", f"{why}, such as 1000"
+
+        def colluders(self, clients: int) -> int:
+            """How many silos of a sum may side with the server."""
+            return math.ceil(clients / 10) if self.colluding is None else self.colluding
+
+        def shares(self, clients: int) -> int:
+            """How many honest silos' noises are in every sum; 1 where reports are seen one by one."""
+            least = getattr(self.channel, "least", None)
+            return 1 if least is None else int(least(clients)) - self.colluders(clients)
+
+        def build(self, blueprint: Blueprint) -> PrivateHead:
+            extractor = self.extractor.build(blueprint.input_shape, blueprint.classes, blueprint.recipe.seed)
+            return PrivateHead(blueprint, extractor, self)
+
+    def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
+        self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
+        self.extractor, self.classes = extractor, blueprint.classes
+        epsilons = blueprint.recipe.epsilons()
+        assert epsilons is not None
+        self.strengths = sorted(set(epsilons))
+        self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
+        self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
+        gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
+        asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
+        self.budgeting, self.scales = planned(asked)
+        shared = self.budgeting.shares > 1
+        self._uploads = {
+            part.what: Upload(
+                Same(part.mechanism), None if shared else epsilons, part.values, clients=blueprint.clients,
+                what=part.what,
+            )
+            for part in (self.budgeting.moments, self.budgeting.gradient)
+            if part is not None
+        }  # fmt: skip
+        super().__init__(blueprint, next(iter(self._uploads.values())))
+        self.head = linear_head.LinearHead(self.form.size, self.classes, bias=True)
+        self.graded = unit_vectors.WhitenedHead(self.form, self.classes, spec.bias)
+
+    # --- server
+
+    def _stage(self, round: int) -> NoisySum:
+        """What is summed in a round: the second moments first, where there are any."""
+        moments = self.budgeting.moments
+        return moments if moments is not None and round <= 1 else self.budgeting.gradient
+
+    def init(self) -> State:
+        none = unit_vectors.Whitening.none(self.form, self._announced if self.spec.protects == "record" else 1.0)
+        zeros = np.zeros(self.head.size, np.float32)
+        return State(0, zeros, {VELOCITY: zeros, **_arrays(none)})
+
+    def plan(self, state: State, federation: str) -> Plan:
+        round = state.round + 1
+        if self._stage(round) is self.budgeting.moments:
+            return Plan(federation, round)
+        arrays = {PARAMETERS: state.parameters, LEFT: state.arrays[LEFT], CENTRE: state.arrays[CENTRE]}
+        return Plan(federation, round, {}, arrays)
+
+    def upload(self, plan: Plan) -> Upload:
+        return self._uploads[self._stage(plan.round).what]
+
+    def tally(self, plan: Plan) -> Tally:
+        upload = self.upload(plan)
+        if self.budgeting.shares > 1:
+            return WrappedTally(upload, np.ones(1))
+        return Tally(upload, np.array(self.scales))
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        mean = tally.mean()  # of silos; so is the number of records
+        if self._stage(plan.round) is self.budgeting.moments:
+            found = unit_vectors.Whitening.of(mean, self.form, self.budgeting.limit, self.spec.moments.floor)
+            if self.spec.protects == "client":
+                found = replace(found, count=1.0)
+            return state.after(state.parameters, {**state.arrays, **_arrays(found)})
+        spec = self.spec
+        step = spec.server_lr * (1 - spec.momentum)
+        with np.errstate(over="ignore"):
+            velocity = spec.momentum * state.arrays[VELOCITY] + mean / float(state.arrays[COUNT][0])
+            return state.after(state.parameters - step * velocity, {**state.arrays, VELOCITY: velocity})
+
+    def view(self, state: State) -> ModelView:
+        scale = np.float32(2.0**-unit_vectors.MATRIX_BITS)
+        return ModelView(state.parameters, {name: state.arrays[name] * scale for name in (LEFT, CENTRE)})
+
+    def shown(self, x: Tensor) -> Seen:
+        """Examples as the head sees them: whole unit vectors."""
+        found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
+        return found
+
+    # --- client
+
+    def class_of(self, client: int) -> int:
+        return self._class_of[client]
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        part, name = self._stage(plan.round), f"{plan.federation}/{plan.round}"
+        return [
+            (Release(f"{name}/{part.what}", DATASET, part.what, tuple(self._guarantees(part, scale))),)
+            for scale in self.scales
+        ]
+
+    def _guarantees(self, part: NoisySum, scale: float) -> list[Guarantee]:
+        """Against the sum, where reports travel in one, and against who sees a report; records' both changes."""
+        shares = self.budgeting.shares
+        adversaries = (summed(shares), SERVER) if shares > 1 else (SERVER,)
+        of_clients = self.spec.protects == "client"
+        adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
+        whose = "a client's vector" if of_clients else "a record's vector"
+        found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
+        if not self.extractor.public:
+            return [replace(own, loss=Infinite(NOT_PUBLIC), basis="none") for own in found]
+        return found
+
+    def computes_records_apart(self, bench: Bench) -> bool:
+        """Whether a record's features depend on that record alone when they are computed like this."""
+        return self.extractor.exact or (bench.execution.width == 1 and bench.device.type == "cpu")
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        part = self._stage(plan.round)
+        sums = np.zeros((len(cohort.clients), part.values), np.int64)
+        loss, clipped = np.full(len(sums), np.nan), np.zeros(len(sums))
+        for k, (client, data) in enumerate(zip(cohort.clients, cohort.data, strict=True)):
+            if data is not None:
+                sums[k], loss[k], clipped[k] = self._summed(plan, self._class_of[client], data, bench)
+        norms = np.linalg.norm(sums * part.unit, axis=1)
+        largest = np.abs(sums).max(axis=1) * part.unit
+        sums += self._noise(part, cohort.clients, draw)
+        view = LocalView(loss, np.zeros(len(sums), np.bool_), clipped, norms, largest)
+        return Reported(part.mechanism.encode(part.mechanism.output(sums)), cohort.states, view)
+
+    def _noise(self, part: NoisySum, clients: Sequence[int], draw: Draw) -> NDArray[np.int64]:
+        """`[K, values]`: each client's own whole noise."""
+        count = part.noise.words_per_value * part.values
+        words = draws.draw(draw(clients), np.arange(len(clients)), draws.Stream.NOISE, 0, count)
+        return part.noise.draw(words)
+
+    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
+        """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
+        scale = self.scales[group]
+        limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
+        moments = self.budgeting.moments
+        if moments is not None and self._stage(plan.round) is moments:
+            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
+            return self._of_client(own, data, moments), math.nan, 0.0
+        records = self._kept_records(plan, data, limit, bench)
+        residual = math.floor(self.budgeting.residual * scale)
+        parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
+        found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
+        count = max(1, len(data))
+        return (
+            self._of_client(found.sums, data, self.budgeting.gradient),
+            float(found.loss) / count,
+            float(found.clipped) / count,
+        )
+
+    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum) -> NDArray[np.int64]:
+        """The sum over records; where clients are protected, their mean, as long as one record may be."""
+        if self.spec.protects == "record":
+            return sums.cpu().numpy()
+        mean = sums.double().unsqueeze(0) / len(data)
+        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity))
+        return rows[0].long().cpu().numpy()
+
+    def _units(self, x: Tensor, limit: int) -> Tensor:
+        """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
+        pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
+        return torch.cat([unit_vectors.unit_vectors(self.extractor(own, {}), self.form, limit) for own in pieces])
+
+    def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
+        """The whole unit vectors of a client's records."""
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit))
+
+    def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
+        """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
+        left, centre = plan.arrays[LEFT], plan.arrays[CENTRE]
+
+        def whiten() -> Rounded:
+            units = self._kept_units(data, limit, bench)
+            by, centred = (torch.from_numpy(own).to(bench.device) for own in (left, centre))
+            return unit_vectors.whitened(units, self.form, by, centred, self.spec.bias, self.budgeting.row)
+
+        return bench.keep(data.key, (id(self.extractor), limit, left.tobytes(), centre.tobytes()), whiten)
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        """Nothing: what second moments are like says nothing about the training."""
+        zeros = np.zeros(len(cohort.clients))
+        return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def _arrays(found: Whitening) -> dict[str, Floats]:
+    """A whitening as a state keeps it."""
+    return {LEFT: found.left, CENTRE: found.centre, COUNT: np.array([found.count], np.float32)}
+
+
+# --- from a budget to noise and grids ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """What noise and grids are sought for."""
+
+    form: Form
+    classes: int
+    strengths: Sequence[float]  #: the clients' epsilons, ascending
+    spec: PrivateHead.Spec
+    gradients: int  #: rounds that sum gradients
+    clients: int
+    records: float  #: of a silo, a public number
+
+    @property
+    def shares(self) -> int:
+        """Honest silos whose noises add up."""
+        return self.spec.shares(self.clients)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What the clients' epsilons are about."""
+        return Adjacency.CLIENT if self.spec.protects == "client" else Adjacency.RECORD_ADD_REMOVE
+
+    @property
+    def adversary(self) -> Adversary:
+        """Whom they are about."""
+        return summed(self.shares) if self.shares > 1 else SERVER
+
+    @property
+    def values(self) -> int:
+        """Of a gradient."""
+        return (self.form.size + 1) * self.classes
+
+
+def planned(asked: Question) -> tuple[Budgeting, list[float]]:
+    """The noises and grids of a run, for the largest of the clients' epsilons, and by how much others are shorter."""
+    sigmas = [_total_sigma(asked, epsilon) for epsilon in asked.strengths]
+    scales = [sigmas[-1] / sigma for sigma in sigmas]
+    for _ in range(64):
+        found = _grids(asked, sigmas[-1], scales[0])
+        if all(_spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
+            return found, scales
+        sigmas[-1] *= 1.0002  # what whole numbers lack of a Gaussian
+    raise InvalidInput(
+        f"whole noise cannot keep epsilon {asked.strengths[0]:g} at delta {asked.spec.delta:g} over "
+        f"{asked.gradients} rounds: raise clients.epsilon or method.resolution, or take fewer rounds"
+    )
+
+
+def _total_sigma(asked: Question, epsilon: float) -> float:
+    """The noise of one Gaussian release that spends all of this epsilon, in units of what a record adds."""
+    budget = Budget(epsilon, asked.spec.delta, adjacency=asked.adjacency)
+
+    def released(sigma: float) -> Guarantee:
+        return Guarantee(SERVER, asked.adjacency, PoissonGaussian(1.0, sigma, 1), "all rounds as one")
+
+    return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
+
+
+def _spent(asked: Question, found: Budgeting, scale: float) -> float:
+    """The epsilon that all rounds of a client together spend, as its ledger counts."""
+    account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
+    for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
+        if part is not None:
+            own = replace(part.guarantee(asked.adversary, asked.adjacency, scale), adversary=SERVER)
+            account = account.after(Release("planned", "planned", part.what, (own,)), times=times)
+    return account.spent
+
+
+def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
+    """The grids whose noise is `sigma` times what a record adds in all rounds together, or a little more."""
+    spec, shares = asked.spec, asked.shares
+    share = spec.moments.share
+    moments, limit = None, LONGEST_UNIT
+    if share:
+        moments, limit = _moments(asked, sigma / math.sqrt(share))
+    each = sigma * math.sqrt(asked.gradients / (1 - share))
+    bits, wanted = spec.resolution or 4, LONGEST_ROW * RESIDUALS / shortest
+    clip = _steps(bits, shares, each)
+    while spec.resolution is None and clip < wanted and bits < MOST_BITS:
+        bits += 1
+        clip = _steps(bits, shares, each)
+    if clip < FEWEST_STEPS:
+        raise InvalidInput(
+            f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
+            "method.resolution, or leave it out"
+        )
+    longest = min(LONGEST_ROW, clip // min(RESIDUALS, linear_head.split_clip(clip)[1]))
+    row = max(range((3 * longest + 3) // 4, longest + 1), key=lambda own: own * (clip // own))  # the least is lost
+    residual = clip // row
+    if math.floor(residual * shortest) < 1:
+        raise InvalidInput(
+            f"clients of epsilon {asked.strengths[0]:g} beside others of {asked.strengths[-1]:g} are left no step of "
+            "the grid: raise method.resolution, or leave it out"
+        )
+    unit = spec.clip / (linear_head.aim(row, asked.form.size + 1) * linear_head.aim(residual, asked.classes))
+    noise = noises.discrete_gaussian(bits)
+    modulus = spec.bits or _modulus(asked, row * residual, noise)
+    gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
+    return Budgeting(moments, gradient, limit, row, residual, shares)
+
+
+def _steps(bits: int, shares: int, sigma: float) -> int:
+    """How many steps a record may have where noise of 2^bits steps from each of `shares` silos is sigma times that."""
+    return math.floor(noises.discrete_gaussian(bits).slack(shares).sigma / sigma)
+
+
+def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
+    """The sum of second moments with noise sigma times what a record adds, and the length of whole unit vectors."""
+    bits, limit = 4, 0
+    while limit < LONGEST_UNIT // math.sqrt(2) and bits < MOST_BITS:
+        bits += 1
+        limit = math.isqrt(math.floor(_steps(bits, asked.shares, sigma) / math.sqrt(2)))
+    if limit < FEWEST_STEPS:
+        raise InvalidInput("there is no room for second moments under so much noise: set method.moments.share higher")
+    limit = min(limit, LONGEST_UNIT)
+    noise = noises.discrete_gaussian(bits)
+    unit = 1 / linear_head.aim(limit, asked.form.size) ** 2
+    modulus = _modulus(asked, limit * limit, noise)
+    sensitivity = unit_vectors.moments_sensitivity(limit)
+    return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit), limit
+
+
+def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
+    """m: so that no sum of twice the records announced, all alike, and hardly ever its noise, wraps around 2^m."""
+    records = 2 * asked.records if asked.spec.protects == "record" else 1.0
+    most = asked.clients * records * largest + 12 * math.sqrt(asked.clients) * noise.sigma
+    return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
+
+
+__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned"]
