@@ -19,20 +19,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.learning.linear_head import aim, rounded_within
+from sordino.learning.linear_head import LinearHead
 from sordino.learning.scattering import Scattering
-from tests.golden.make_web import RECORDS, numbers
+from sordino.learning.unit_vectors import Form, second_moments, unit_vectors, whitened
+from tests.golden.make_web import RECORDS, VALUES, WEIGHTS, numbers
 
 FEATURES = Path(__file__).with_name("features.json")
 
-#: shape of an image, what scattering takes, groups of maps, norm of a whole vector
-CASES: tuple[tuple[tuple[int, int, int], dict[str, int], int, int], ...] = (
-    ((1, 28, 28), {"scales": 2, "angles": 8, "orders": 2}, 27, 1000),
-    ((1, 8, 8), {"scales": 1, "angles": 8, "orders": 2}, 9, 1000),
-    ((3, 9, 13), {"scales": 2, "angles": 4, "orders": 2}, 15, 60),
-    ((2, 16, 11), {"scales": 3, "angles": 6, "orders": 2}, 1, 4096),
-    ((1, 12, 12), {"scales": 2, "angles": 3, "orders": 1}, 7, 3),
+#: shape of an image, what scattering takes, groups of maps, square roots, norm of a whole vector, of a whitened one
+CASES: tuple[tuple[tuple[int, int, int], dict[str, int], int, int, int, int], ...] = (
+    ((1, 28, 28), {"scales": 2, "angles": 8, "orders": 2}, 1, 1, 1448, 256),
+    ((1, 28, 28), {"scales": 2, "angles": 8, "orders": 2}, 27, 0, 1000, 100),
+    ((1, 8, 8), {"scales": 1, "angles": 8, "orders": 2}, 9, 1, 1000, 128),
+    ((3, 9, 13), {"scales": 2, "angles": 4, "orders": 2}, 0, 0, 60, 17),
+    ((3, 9, 13), {"scales": 2, "angles": 4, "orders": 2}, 0, 3, 700, 256),
+    ((2, 16, 11), {"scales": 3, "angles": 6, "orders": 2}, 1, 2, 1448, 250),
+    ((1, 12, 12), {"scales": 2, "angles": 3, "orders": 1}, 7, 1, 3, 8),
 )
+CLASSES, BIAS, CLIP, RESIDUAL = 4, 0.1, 0.03, 31
 
 
 def images(shape: tuple[int, int, int]) -> Tensor:
@@ -53,35 +57,33 @@ def hashed(values: NDArray[Any] | Tensor, dtype: str) -> dict[str, Any]:
     return {"size": flat.size, "sha256": digest, "every": every, "values": flat[::every].astype(np.int64).tolist()}
 
 
-def normal_form(features: Tensor, groups: int, limit: int) -> Tensor:
-    """`[n, maps, cells]`: group norm, then one length for all, as whole vectors."""
-    shape = features.shape
-    v = features.double().reshape(shape[0], groups, -1)
-    each = v.shape[2]
-    farthest = 2.0 ** ((53 - (each - 1).bit_length()) // 2)
-    c = torch.round(v - v.sum(dim=2, keepdim=True) / each).clamp(-farthest, farthest)
-    g = c / torch.sqrt((c * c).sum(dim=2, keepdim=True) / each + 1)
-    w = torch.round(g * 2.0**12).flatten(1)
-    norm = torch.sqrt((w * w).sum(dim=1, keepdim=True))
-    return rounded_within(w * (aim(limit, w.shape[1]) / norm.clamp(min=1)), limit)[0].reshape(shape[0], shape[1], -1)
-
-
-def second_moments(u: Tensor) -> Tensor:
-    """The upper triangles, with the diagonal, of the sums of u u^T and u^T u."""
-    a, s = torch.einsum("nip,njp->ij", u, u), torch.einsum("nip,niq->pq", u, u)
-    return torch.cat([m[tuple(torch.triu_indices(*m.shape))] for m in (a, s)])
+def whitening(maps: int) -> tuple[Tensor, Tensor]:
+    """A whole matrix and a whole vector, nothing special."""
+    left = torch.from_numpy(np.rint(numbers(VALUES, maps * maps, 2.0**16))).reshape(maps, maps)
+    return left, torch.from_numpy(np.rint(numbers(WEIGHTS, maps, 2.0**20)))
 
 
 def features() -> list[dict[str, Any]]:
     rows = []
-    for shape, options, groups, limit in CASES:
+    for shape, options, groups, roots, limit, row in CASES:
         scattering = Scattering(*shape, **options)
         found = scattering(images(shape))
-        u = normal_form(found.double(), groups, limit)
+        maps, down, across = scattering.shape
+        form = Form(maps, down * across, groups, roots)
+        u = unit_vectors(found.flatten(1), form, limit)
+        left, centre = whitening(maps)
+        white = whitened(u, form, left, centre, BIAS, row)
+        head = LinearHead(form.size, CLASSES, True)
+        parameters = torch.from_numpy(numbers(WEIGHTS, head.size, 1.0))
+        labels = torch.arange(len(u)) % CLASSES
         rows.append({
-            "shape": list(shape), "options": options, "groups": groups, "limit": limit, "maps": list(scattering.shape),
-            "features": [hashed(one, "<i4") for one in found], "whole": [hashed(one, "<i4") for one in u],
-            "moments": hashed(second_moments(u), "<f8"),
+            "shape": list(shape), "options": options, "groups": groups, "roots": roots, "limit": limit, "row": row,
+            "bias": BIAS, "clip": CLIP, "residual": RESIDUAL, "classes": CLASSES, "maps": list(scattering.shape),
+            "features": [hashed(one.double() * 2.0**20, "<i4") for one in found],
+            "whole": [hashed(one, "<i4") for one in u], "moments": hashed(second_moments(u, form, limit), "<f8"),
+            "whitened": [hashed(one, "<i4") for one in white.whole],
+            "scales": white.scale.tolist(),
+            "sums": hashed(head.sums(parameters, white, labels, CLIP, RESIDUAL).sums, "<f8"),
         })  # fmt: skip
     return rows
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
-from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, power_of_two, rounded_within
+from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, over, power_of_two, rounded_within
 
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
@@ -86,7 +86,7 @@ def unit_vectors(features: Tensor, form: Form, limit: int) -> Tensor:
     for part in _blocks(len(features), form.size):
         whole = _normalised(features[part].reshape(-1, form.size), form)
         norm = torch.sqrt((whole * whole).sum(dim=1)).clamp(min=1.0)
-        rows, _ = rounded_within(whole * (aim(limit, form.size) / norm).unsqueeze(1), limit)
+        rows, _ = rounded_within(whole * over(aim(limit, form.size), norm).unsqueeze(1), limit)
         found[part] = rows.to(torch.int16)
     return found
 
@@ -100,8 +100,8 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
     if not form.groups:
         return torch.round(values * 2.0 ** -max(0, math.ceil(math.log2(form.size)) // 2 - 4))
     grouped = values.reshape(len(values), form.groups, -1)
-    size = grouped.shape[2]
-    reach = 2.0 ** ((53 - math.ceil(math.log2(size))) // 2)
+    size = grouped.new_full((), grouped.shape[2])  # by a plain number, GPUs would multiply by its rounded reciprocal
+    reach = 2.0 ** ((53 - math.ceil(math.log2(grouped.shape[2]))) // 2)
     centred = torch.round(grouped - grouped.sum(dim=2, keepdim=True) / size).clamp(-reach, reach)
     spread = torch.sqrt((centred * centred).sum(dim=2, keepdim=True) / size + 1.0)
     return torch.round(centred / spread * 2.0**NORMAL_BITS).reshape(values.shape)
@@ -181,7 +181,7 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
         norm = torch.sqrt((fixed * fixed).sum(dim=1))
         fixed = torch.cat([fixed, torch.round(norm * bias).unsqueeze(1)], dim=1)
         length = torch.sqrt((fixed * fixed).sum(dim=1)).clamp(min=1.0)
-        factor = aim(limit, form.size + 1) / length
+        factor = over(aim(limit, form.size + 1), length)
         rows, shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
         whole[part] = rows.to(whole.dtype)
         scale[part] = factor * shorter * norm.clamp(min=1.0)

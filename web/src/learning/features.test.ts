@@ -4,7 +4,10 @@ import { TENSOR, features as cases, numbers } from "../golden.ts";
 import { Refused } from "../wire/refusal.ts";
 import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
-import { SecondMoments } from "./second_moments.ts";
+import { Residuals, addFlat, addOuter, wholeWeights } from "./linear_head.ts";
+import { SecondMoments, meanFactor, momentsSensitivity } from "./second_moments.ts";
+import { rint } from "./whole.ts";
+import { WhitenedRecords } from "./whitened.ts";
 
 /** The images that tests/golden/make_features.py has. */
 async function imagesOf(shape: number[]): Promise<Float32Array[]> {
@@ -16,29 +19,55 @@ async function imagesOf(shape: number[]): Promise<Float32Array[]> {
   return [noise, noise.map((value) => 16 * value), new Float32Array(size).fill(1.5), stroke, new Float32Array(size), odd];
 }
 
-function hashed(values: Float32Array | Float64Array, Kind: typeof Int32Array | typeof Float64Array): unknown {
+function hashed(values: Float32Array | Float64Array | Int16Array, Kind: typeof Int32Array | typeof Float64Array): unknown {
   const every = Math.max(1, Math.floor(values.length / 97));
   const sha256 = createHash("sha256").update(new Uint8Array(Kind.from(values).buffer)).digest("hex");
   return { size: values.length, sha256, every, values: [...values.filter((_, i) => i % every === 0)] };
 }
 
-describe.each(cases as any[])("images of $shape, $options", ({ shape, options, groups, limit, ...expected }: any) => {
+/** The whitening that tests/golden/make_features.py has. */
+async function whiteningOf(maps: number) {
+  const [left, centre] = [await numbers(TENSOR.values, maps * maps, 2 ** 16), await numbers(TENSOR.weights, maps, 2 ** 20)];
+  return { left: left.map(rint), centre: centre.map(rint) };
+}
+
+const squares = (values: Iterable<number>): number => [...values].reduce((sum, value) => sum + value * value, 0);
+
+describe.each(cases as any[])("images of $shape, $options, $groups groups, $roots roots", ({ shape, options, groups, roots, limit, ...expected }: any) => {
   const scattering = new Scattering(shape, options);
   const [maps, down, across] = scattering.shape;
+  const cells = down * across;
 
-  test("have Python's features, whole vectors and second moments, bit for bit", async () => {
+  test("have Python's features, whole vectors, second moments, whitened records and gradients, bit for bit", async () => {
     expect([maps, down, across]).toEqual(expected.maps);
-    const form = new NormalForm(maps, down * across, groups, limit);
-    const moments = new SecondMoments(maps, down * across);
-    (await imagesOf(shape)).forEach((image, i) => {
+    const form = new NormalForm({ maps, cells, groups, roots }, limit);
+    const moments = limit ** 2 >= cells ? new SecondMoments(maps, cells, limit) : null;
+    const images = await imagesOf(shape);
+    const white = new WhitenedRecords(images.length, cells, await whiteningOf(maps), expected.bias, expected.row);
+    const { classes } = expected;
+    const residuals = new Residuals(classes, white.width, expected.clip, expected.residual);
+    const weights = wholeWeights(await numbers(TENSOR.weights, classes * white.width, 1), white.width - 1, classes);
+    const total = new Float64Array(weights.length);
+    images.forEach((image, i) => {
       const features = scattering.features(image);
       expect(hashed(features, Int32Array)).toEqual(expected.features[i]);
       const whole = form.whole(features);
       expect(hashed(whole, Int32Array)).toEqual(expected.whole[i]);
-      expect(whole.reduce((sum, value) => sum + value * value, 0)).toBeLessThanOrEqual(limit ** 2);
-      moments.add(whole);
+      expect(squares(whole)).toBeLessThanOrEqual(limit ** 2);
+      moments?.add(whole);
+      white.set(i, whole, 0);
+      const row = white.whole.subarray(i * white.width, (i + 1) * white.width);
+      expect(hashed(row, Int32Array)).toEqual(expected.whitened[i]);
+      expect(squares(row)).toBeLessThanOrEqual(expected.row ** 2);
+      expect(white.scales[i]).toBe(expected.scales[i]);
+      const { parts } = residuals.of(white.whole, i * white.width, white.scales[i]!, white.length, i % classes, weights);
+      expect(squares(parts)).toBeLessThanOrEqual(expected.residual ** 2);
+      addOuter(total, parts, white.whole, i * white.width, white.width);
     });
-    expect(hashed(moments.sums, Float64Array)).toEqual(expected.moments);
+    if (moments) expect(hashed(moments.sums, Float64Array)).toEqual(expected.moments);
+    const sum = new Float64Array(total.length);
+    addFlat(sum, total, white.width - 1, classes);
+    expect(hashed(sum, Float64Array)).toEqual(expected.sums);
   });
 });
 
@@ -72,36 +101,70 @@ describe("scattering", () => {
 
 describe("the normal form", () => {
   const features = [3, -1, 4, 1, -5, 9, 2, -6, 5, 3, 5, 8].map((value) => value * 1000);
+  const form = (groups: number, limit = 1000, roots = 0) => new NormalForm({ maps: 6, cells: 2, groups, roots }, limit);
 
   test("does not see a group's level, nor its scale but for rounding", () => {
-    const form = new NormalForm(6, 2, 3, 1000);
-    const whole = form.whole(features);
+    const whole = form(3).whole(features);
     const shifted = features.map((value, i) => value + (i < 4 ? 4000 : 0));
     const doubled = features.map((value, i) => (i >= 8 ? 2 * value : value));
-    expect(form.whole(shifted)).toEqual(whole);
-    form.whole(doubled).forEach((value, i) => expect(Math.abs(value - whole[i]!)).toBeLessThanOrEqual(1));
-    expect(new NormalForm(6, 2, 1, 1000).whole(shifted)).not.toEqual(new NormalForm(6, 2, 1, 1000).whole(features));
+    expect(form(3).whole(shifted)).toEqual(whole);
+    form(3).whole(doubled).forEach((value, i) => expect(Math.abs(value - whole[i]!)).toBeLessThanOrEqual(1));
+    expect(form(1).whole(shifted)).not.toEqual(form(1).whole(features));
+  });
+
+  test("takes roots of the size, and keeps signs", () => {
+    const whole = form(0, 1000, 1).whole(features);
+    expect([...whole].map(Math.sign)).toEqual(features.map(Math.sign));
+    expect(whole[5]! / whole[3]!).toBeCloseTo(3, 1);
   });
 
   test("has nearly the largest norm that it may have, and 0 where all values of each group are equal", () => {
-    const norm = (whole: Float64Array) => Math.hypot(...whole);
-    for (const limit of [20, 1000, 4096]) {
-      const found = norm(new NormalForm(6, 2, 3, limit).whole(features));
-      expect(found).toBeLessThanOrEqual(limit);
-      expect(found).toBeGreaterThan(0.9 * limit);
+    for (const groups of [0, 1, 3]) {
+      for (const limit of [20, 1000, 4096]) {
+        const found = Math.sqrt(squares(form(groups, limit).whole(features)));
+        expect(found).toBeLessThanOrEqual(limit);
+        expect(found).toBeGreaterThan(0.9 * limit);
+      }
     }
-    expect(norm(new NormalForm(6, 2, 6, 1000).whole([7, 7, 1, 1, 2, 2, 0, 0, -3, -3, 4, 4]))).toBe(0);
+    expect(squares(form(6).whole([7, 7, 1, 1, 2, 2, 0, 0, -3, -3, 4, 4]))).toBe(0);
   });
 
-  test.each([0, 4, 1.5, NaN])("refuses %d groups of 6 maps", (groups) => {
-    expect(() => new NormalForm(6, 2, groups, 1000)).toThrow(Refused);
+  test.each([NaN, Infinity, 2 ** 60])("takes a feature of %d without harm", (value) => {
+    const whole = form(1).whole(features.with(0, value));
+    expect(squares(whole)).toBeLessThanOrEqual(1000 ** 2);
+    expect(squares(whole)).toBeGreaterThan(900 ** 2);
+  });
+
+  test.each([-1, 4, 1.5, NaN])("refuses %d groups of 6 maps", (groups) => {
+    expect(() => form(groups)).toThrow(Refused);
+  });
+
+  test.each([-1, 5, 0.5])("refuses %d roots", (roots) => {
+    expect(() => form(1, 1000, roots)).toThrow(Refused);
   });
 });
 
-test("second moments are the upper triangles of u u^T and of u^T u, summed", () => {
-  const moments = new SecondMoments(2, 3);
-  moments.add([1, 2, 3, 4, 5, 6]);
-  expect([...moments.sums]).toEqual([14, 32, 77, 17, 22, 27, 29, 36, 45]);
-  moments.add([-1, 0, 0, 1, 0, 0]);
-  expect([...moments.sums]).toEqual([15, 31, 78, 19, 22, 27, 29, 36, 45]);
+describe("second moments", () => {
+  test("are the upper triangle of u u^T and the scaled sum over cells, summed", () => {
+    const moments = new SecondMoments(2, 3, 10); // floor(10 / sqrt(3)) = 5
+    moments.add([1, 2, 3, 4, 5, 6]);
+    expect([...moments.sums]).toEqual([14, 32, 77, 30, 75]);
+    moments.add([9, -1, 0, 0, 1, 0, 0], 1);
+    expect([...moments.sums]).toEqual([15, 31, 78, 25, 80]);
+  });
+
+  test("of one vector are never longer than their sensitivity, and even vectors nearly reach it", () => {
+    for (const [cells, limit] of [[1, 5], [4, 2], [49, 7], [49, 100]] as const) {
+      const moments = new SecondMoments(1, cells, limit);
+      moments.add(new Float64Array(cells).fill(Math.floor(limit / Math.sqrt(cells))));
+      const length = Math.sqrt(squares(moments.sums));
+      expect(length).toBeLessThanOrEqual(momentsSensitivity(limit));
+      expect(length).toBeGreaterThan(0.9 * momentsSensitivity(limit));
+    }
+  });
+
+  test("refuse vectors that are too short for a bounded mean", () => {
+    expect(meanFactor(7, 49)).toBe(1);
+    expect(() => meanFactor(6, 49)).toThrow(Refused);
+  });
 });

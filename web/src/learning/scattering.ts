@@ -19,8 +19,10 @@ const VALUE_STEPS = 2 ** 20;
 const LARGEST = 4;
 /** steps of a wave's taps: sums stay below 2^22 * 2^26 * 2 */
 const WAVE_STEPS = 2 ** 26;
-/** steps of a bell's taps along one axis: sums over both axes stay below 2^24 * 2^26 */
-const BELL_STEPS = 2 ** 13;
+/** steps of a bell's taps along one axis, which add up to 1: sums stay below 2^27 * 2^24 */
+const BELL_STEPS = 2 ** 24;
+/** more steps of a value that is averaged along one axis and not yet along the other */
+const BETWEEN = 2 ** 3;
 
 export interface ScatteringOptions {
   scales: number;
@@ -207,17 +209,19 @@ function modulus({ real, imaginary }: Wave, even: Float64Array, odd: Float64Arra
   return rint(Math.sqrt(re * re + im * im));
 }
 
-/** One Morlet wavelet, as whole numbers of 2^-26. */
+/** One Morlet wavelet, as whole numbers of 2^-26. Those of angles t and pi - t are mirror images to the last bit. */
 function waveOf(scale: number, angle: number, angles: number): Wave {
+  if (2 * angle > angles) return mirroredWave(waveOf(scale, angles - angle, angles), reachOf(scale));
   const [reach, width, frequency] = [reachOf(scale), widthOf(scale), (0.75 * Math.PI) / 2 ** scale];
   const [slant, turn] = [4 / angles, (Math.PI * angle) / angles];
+  const [cosine, sine] = 2 * angle === angles ? [0, 1] : [Math.cos(turn), Math.sin(turn)];
   const half = 1 + 2 * reach * (reach + 1);
   const [real, imaginary, bell] = [new Float64Array(half), new Float64Array(half), new Float64Array(half)];
   let k = 0;
   for (let row = 0; row <= reach; row += 1) {
     for (let column = row === 0 ? 0 : -reach; column <= reach; column += 1, k += 1) {
-      const along = Math.cos(turn) * column + Math.sin(turn) * row;
-      const beside = Math.cos(turn) * row - Math.sin(turn) * column;
+      const along = cosine * column + sine * row;
+      const beside = cosine * row - sine * column;
       const height = (Math.exp(-(along * along + (slant * beside) * (slant * beside)) / (2 * (width * width))) * slant) / (2 * Math.PI * (width * width));
       bell[k] = height;
       real[k] = height * Math.cos(frequency * along);
@@ -230,7 +234,18 @@ function waveOf(scale: number, angle: number, angles: number): Wave {
   return { real: real.map((value, i) => rounded(value - bell[i]! * level)), imaginary: imaginary.map(rounded) };
 }
 
-/** For each cell the places that it averages over and the taps, as whole numbers of 2^-13. */
+/** The wave with its rows before and after its centre exchanged, and conjugated: its columns run backwards. */
+function mirroredWave({ real, imaginary }: Wave, reach: number): Wave {
+  const found = { real: real.slice(), imaginary: imaginary.map((value) => -value) }; // the centre's row
+  for (let first = reach + 1; first < real.length; first += 2 * reach + 1) {
+    const row = [first, first + 2 * reach + 1] as const;
+    found.real.set(real.slice(...row).reverse(), first);
+    found.imaginary.set(imaginary.slice(...row).reverse(), first);
+  }
+  return found;
+}
+
+/** For each cell the places that it averages over and the taps, as whole numbers of 2^-24. */
 interface Bell {
   taps: Float64Array;
   /** `[cells, taps]` */
@@ -252,12 +267,12 @@ function averaged({ height, width, values }: Grid, down: Bell, across: Bell): Fl
   const beside = new Float64Array(height * columns);
   for (let row = 0; row < height; row += 1) {
     for (let cell = 0; cell < columns; cell += 1) {
-      beside[row * columns + cell] = weighted(values, row * width, 1, across, cell);
+      beside[row * columns + cell] = rint((weighted(values, row * width, 1, across, cell) / BELL_STEPS) * BETWEEN);
     }
   }
   const found = new Float64Array(rows * columns);
   for (let cell = 0; cell < found.length; cell += 1) {
-    found[cell] = rint(weighted(beside, cell % columns, columns, down, Math.floor(cell / columns)) / BELL_STEPS ** 2);
+    found[cell] = rint(weighted(beside, cell % columns, columns, down, Math.floor(cell / columns)) / (BELL_STEPS * BETWEEN));
   }
   return found;
 }
