@@ -233,6 +233,22 @@ def test_a_model_of_ones_own_that_is_too_large_is_refused_before_it_takes_memory
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes; 1.6 GB if built
 
 
+@pytest.mark.parametrize(("angles", "reason"), [(2, Reason.CONSENT), (32, Reason.LIMIT_SECONDS)])
+def test_the_time_that_features_take_is_limited(tmp_path: Path, angles: int, reason: Reason) -> None:
+    """32 angles at 3 scales take about 60 seconds for 10,000 images of 8x8; 2 take less than one."""
+    given = tiny.recipe(
+        {
+            "method": {"name": "ldpfl", "extractor": {"kind": "scattering", "scales": 3, "angles": angles}},
+            "model": {"name": "ldpfl-dense", "options": {"hidden": [1]}},
+            "clients.epsilon": 0.5,
+        }
+    )
+    limits = {"seconds": 50, "memory": 10**6}
+    with people.client(tmp_path / "a", limited(limits)) as client, people.refused(reason) as caught:
+        client.join(invitation(given).encode())
+    assert ("for features" in str(caught.value)) == (reason is Reason.LIMIT_SECONDS)
+
+
 def test_accounting_is_limited_by_the_releases_of_a_schedule(tmp_path: Path) -> None:
     with people.client(tmp_path / "a", limited({"accounting": 2})) as client:
         with pytest.raises(Refused) as caught:

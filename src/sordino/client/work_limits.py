@@ -169,6 +169,8 @@ class Guard:
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             seen = method.record_shape(recipe, shape, classes)
         if extractor is not None:
+            seconds = records * extractor.operations(shape) / _OPERATIONS
+            self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for features")
             self._preparation(method, math.prod(seen), classes, records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
         work = TrainingWork.private(method, records) if private else TrainingWork.plain(recipe.training, records)

@@ -34,7 +34,8 @@ SCORE_STEPS = 1024  #: steps of the exponential's table per unit of the score
 LOWEST_SCORE = 24  #: below the largest; smaller ones count as this
 TABLE_BITS = 40
 ROUNDS = 12  #: attempts to round a vector so that it is not too long
-BLOCK = 2**18  #: values of records computed at a time
+BLOCK = 2**18  #: values of records computed at a time: as many as stay in a processor's cache
+GPU_RECORDS = 2**12  #: records computed at a time on a GPU
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,12 @@ class LinearHead:
         """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
         total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
-        weights, step = self.weights(parameters), max(16, BLOCK // self.features)
-        short = records.longest * limit * step <= 2**24  # then float32 has the sums over a block exactly
+        weights, most = self.weights(parameters), 2**24 // (records.longest * limit)
+        step = max(16, BLOCK // self.features) if y.device.type == "cpu" else max(16, min(most, GPU_RECORDS))
+        short = step <= most  # then float32 has the sums over a block exactly
         digits, kind = Digits.of(weights, records.longest) if short else None, torch.float32 if short else torch.float64
-        for part in _blocks(len(y), self.features):
+        for first in range(0, len(y), step):
+            part = slice(first, first + step)
             own = records.rows(part)
             whole = own.whole.to(kind)
             products = whole @ weights.T if digits is None else digits.products(whole)

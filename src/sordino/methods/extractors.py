@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sordino.errors import InvalidInput
-from sordino.learning import models
+from sordino.learning import imagenet, models
 from sordino.learning.cohort import ClientData, LocalTraining
+from sordino.learning.examples import Normalisation
 from sordino.learning.models import Network, parameter_layout
 from sordino.learning.scattering import Scattering
 from sordino.methods.interface import Bench, ClientState
@@ -119,6 +120,19 @@ class RandomExtractor(Extractor):
         return _features(self._module, {name: value.to(x.device) for name, value in own.items()}, x)
 
 
+class PlainExtractor(Extractor):
+    """Records as they are: channels are maps, and pixels their cells; the columns of a table are maps of one cell."""
+
+    public = True
+    exact = True
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = (shape[0], math.prod(shape[1:]))
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        return x.flatten(1)
+
+
 class OrientedExtractor(Extractor):
     """Derivatives of a blurred image in several directions, rectified and averaged over cells: one filter layer.
 
@@ -151,18 +165,30 @@ class ScatteringExtractor(Extractor):
     public = True
     exact = True
 
-    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int) -> None:
+    def __init__(self, shape: tuple[int, ...], scales: int, angles: int, orders: int, opponent: bool = False) -> None:
         if len(shape) != 3:
             raise InvalidInput(
                 f"scattering takes images of channels x height x width, and records have the shape {list(shape)}: "
                 "take another extractor"
             )
+        if opponent and shape[0] != 3:
+            raise InvalidInput(
+                f"opponent colours are made of three channels, and records have {shape[0]}: leave method.extractor."
+                "opponent out"
+            )
+        self._opponent = opponent
         self._scattering = Scattering(*shape, scales=scales, angles=angles, orders=orders)
         maps, down, across = self._scattering.shape
         self.shape = (maps, down * across)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        return self._scattering(x).flatten(1)
+        return self._scattering(opponents(x) if self._opponent else x).flatten(1)
+
+
+def opponents(x: Tensor) -> Tensor:
+    """Images of red, green and blue as lightness, red against green, and both against blue: pixel by pixel."""
+    red, green, blue = x.double().unbind(dim=1)
+    return torch.stack([(red + green + blue) / 3, (red - green) / 2, (red + green) / 4 - blue / 2], dim=1)
 
 
 class NetworkExtractor(Extractor):
@@ -183,6 +209,28 @@ class NetworkExtractor(Extractor):
         with torch.no_grad():
             features: Tensor = self._module.to(x.device)(x)
         return features.flatten(1).float()
+
+
+class ImageNetExtractor(Extractor):
+    """Public ImageNet features (`learning/imagenet.py`) of images that were normalised with these constants."""
+
+    public = True
+    shape = (imagenet.FEATURES, 1)
+
+    def __init__(self, shape: tuple[int, ...], mean: Sequence[float], std: Sequence[float]) -> None:
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            raise InvalidInput(
+                f"ImageNet features take images of 1 or 3 channels, and records have the shape {list(shape)}: take "
+                "another extractor"
+            )
+        Normalisation(tuple(mean), tuple(std)).check(shape)
+        self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+        self._network = imagenet.load()
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        pixels = x * self._std.to(x.device) + self._mean.to(x.device)
+        features: Tensor = self._network.to(x.device)(pixels)
+        return features
 
 
 class Truncated(nn.Module):
@@ -284,6 +332,8 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 
 __all__ = [
-    "ALONE", "PIECE", "Extractor", "NetworkExtractor", "OrientedExtractor", "RandomExtractor", "ScatteringExtractor",
-    "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network", "network_of",
+    "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
+    "RandomExtractor",
+    "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
+    "network_of",
 ]  # fmt: skip

@@ -110,6 +110,8 @@ LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
+WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
+LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
 RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
@@ -127,7 +129,7 @@ class Moments(TomlTable):
     share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
         default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
     )
-    floor: Positive = Field(default=0.01, description="what is added to the eigenvalues of the moments")
+    floor: Positive = Field(default=0.003, description="what is added to the eigenvalues of the moments")
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,10 @@ class PrivateHead(Method):
         momentum: Annotated[float, Ge(0), Lt(1), Says("a number from 0 to below 1")] = Field(
             default=0.5, description="of the server's steps"
         )
-        server_lr: Positive = Field(default=5000.0, description="the step along the mean gradient, in the long run")
+        server_lr: Positive | None = Field(
+            default=None,
+            description="the step along the mean gradient, in the long run; left out, as long as the noise allows",
+        )
         announced_size: Natural = Field(
             default=0,
             description="a public size of a silo, for the modulus of sums (0: the known data set's training examples "
@@ -315,6 +320,7 @@ class PrivateHead(Method):
         }  # fmt: skip
         super().__init__(blueprint, next(iter(self._uploads.values())))
         self.head = linear_head.LinearHead(self.form.size, self.classes, bias=True)
+        self.server_lr: float = spec.server_lr or step_for(self.budgeting.gradient, asked)
         self.graded = unit_vectors.WhitenedHead(self.form, self.classes, spec.bias)
 
     # --- server
@@ -353,7 +359,7 @@ class PrivateHead(Method):
                 found = replace(found, count=1.0)
             return state.after(state.parameters, {**state.arrays, **_arrays(found)})
         spec = self.spec
-        step = spec.server_lr * (1 - spec.momentum)
+        step = self.server_lr * (1 - spec.momentum)
         with np.errstate(over="ignore"):
             velocity = spec.momentum * state.arrays[VELOCITY] + mean / float(state.arrays[COUNT][0])
             return state.after(state.parameters - step * velocity, {**state.arrays, VELOCITY: velocity})
@@ -533,6 +539,17 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
     return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
 
 
+def step_for(gradient: NoisySum, asked: Question) -> float:
+    """The step along the mean gradient: as long as leaves every weight of the end noise of deviation `WEIGHT_NOISE`.
+
+    The rule was found on validation examples of MNIST, Fashion-MNIST and CIFAR-10, where it is within a factor of 1.5
+    of the best step for every epsilon and number of silos; steps beyond `LONGEST_STEP` / clip gain nothing.
+    """
+    counted = asked.records if asked.spec.protects == "record" else 1.0
+    noise = gradient.noise.sigma * gradient.unit / (math.sqrt(asked.clients) * counted)  # of a value of the mean
+    return min(WEIGHT_NOISE / (math.sqrt(asked.gradients) * noise), LONGEST_STEP / asked.spec.clip)
+
+
 def _spent(asked: Question, found: Budgeting, scale: float) -> float:
     """The epsilon that all rounds of a client together spend, as its ledger counts."""
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
@@ -604,4 +621,4 @@ def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
     return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
 
 
-__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned"]
+__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned", "step_for"]

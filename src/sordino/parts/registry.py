@@ -114,9 +114,11 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "extractor": {
             "trained": f"{_METHODS}.extractor_tables:TrainedExtractorSpec",
             "random": f"{_METHODS}.extractor_tables:RandomExtractorSpec",
+            "plain": f"{_METHODS}.extractor_tables:PlainExtractorSpec",
             "oriented": f"{_METHODS}.extractor_tables:OrientedExtractorSpec",
             "scattering": f"{_METHODS}.extractor_tables:ScatteringExtractorSpec",
             "network": f"{_METHODS}.extractor_tables:NetworkExtractorSpec",
+            "imagenet": f"{_METHODS}.extractor_tables:ImageNetExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",

@@ -1,0 +1,286 @@
+"""The papers' accuracies at their epsilon, proven: the tables and curves of `docs/proven.md`.
+
+    python -m benchmarks.proven                            all tables (hours on two cores, minutes on a GPU)
+    python -m benchmarks.proven --only headlines           one of headlines, curves, grid, splits, budgets, clients
+    python -m benchmarks.proven --only headlines --match "MNIST, epsilon 1"
+    python -m benchmarks.proven --device cuda --jobs 6     several runs at a time
+    python -m benchmarks.proven --validation --match ...   on validation examples (data.validation = 1/6, seeds 11 ..),
+                                                           which is how settings were chosen; writes nothing
+    python -m benchmarks.proven --tables                   the tables and figures again, from what is recorded
+
+Every row is one recipe with settings: the command that gives it is `sordino run RECIPE --set ...`. The test set is read
+once for each seed, after all settings were chosen. Results go to benchmarks/results/proven.json, one run at a time, and
+what is recorded is not run again unless `--again` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from rich.console import Console
+from rich.progress import track
+
+RESULTS = Path(__file__).parent / "results" / "proven.json"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "proven.md"
+SEEDS = (1, 2, 3)
+
+Settings = Mapping[str, object]
+ALONE: Settings = {"method.channel": {"kind": "direct"}}
+ALL_HONEST: Settings = {"method.channel.threshold": 0.999, "method.colluding": 0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: a recipe with settings."""
+
+    table: str
+    name: str
+    recipe: str
+    settings: Settings = field(default_factory=dict)
+    seeds: Sequence[int] = SEEDS
+
+    @property
+    def key(self) -> str:
+        return f"{self.table}: {self.name}"
+
+    def command(self) -> str:
+        """What a reader types to get it."""
+        return " ".join(["sordino run", self.recipe, *(f"--set '{k}={shown(v)}'" for k, v in self.settings.items())])
+
+
+def shown(value: object) -> str:
+    """A setting as the command line takes it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {shown(own)}" for key, own in value.items()) + " }"
+    return f'"{value}"' if isinstance(value, str) else json.dumps(value)
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A paper's figure, with our settings for it under a secure sum and with every silo alone."""
+
+    name: str
+    paper: str
+    figure: float
+    recipe: str
+    clients: int
+    epsilon: float
+    summed: Settings | None
+    alone: Settings | None
+    floors: tuple[float | None, float | None]
+
+    def cases(self) -> Iterator[Case]:
+        common = {"split.clients": self.clients, "clients.epsilon": self.epsilon}
+        if self.summed is not None:
+            yield Case("headlines", f"{self.name}, summed", self.recipe, {**common, **self.summed})
+            yield Case("headlines", f"{self.name}, all honest", self.recipe, {**common, **self.summed, **ALL_HONEST})
+        if self.alone is not None:
+            yield Case("headlines", f"{self.name}, alone", self.recipe, {**common, **ALONE, **self.alone})
+
+
+#: rounds after the release of second moments, and its share of the budget
+SUM: Settings = {"rounds.count": 101}
+LONE: Settings = {"rounds.count": 101, "method.moments": {"share": 0.1}}
+
+HEADLINES = (
+    Headline("MNIST, epsilon 1, 100 clients", "LDP-FL", 96.24, "proven-mnist", 100, 1.0, SUM, LONE, (98.3, 96.3)),
+    Headline("Fashion-MNIST, epsilon 4, 200 clients", "LDP-FL", 86.26, "proven-fashion-mnist", 200, 4.0, SUM, LONE,
+             (90.2, 86.0)),
+    Headline("CIFAR-10, epsilon 10, 500 clients", "LDP-FL", 61.46, "proven-cifar-10", 500, 10.0, SUM, LONE,
+             (69.5, None)),
+    Headline("CIFAR-10, epsilon 10, 500 clients, public ImageNet features", "LDP-FL", 61.46,
+             "proven-cifar-10-imagenet", 500, 10.0, {}, {}, (80.0, 77.0)),
+    Headline("Fashion-MNIST, epsilon 1, 50 clients", "LDP-Fed", 86.93, "proven-fashion-mnist", 50, 1.0, SUM, LONE,
+             (88.7, 84.3)),
+    Headline("Fashion-MNIST, epsilon 0.5, 10 clients", "LDPFL", 81, "proven-fashion-mnist", 10, 0.5, SUM, LONE,
+             (87.4, 85.0)),
+    Headline("MNIST, epsilon 0.5, 2 clients", "LDPFL", 98, "proven-mnist", 2, 0.5, None, LONE, (None, 97.6)),
+    Headline("MNIST, epsilon 3, 5 clients", "WebFed", 87, "proven-mnist", 5, 3.0,
+             {**SUM, "method.channel.threshold": 0.75}, LONE, (98.7, 98.4)),
+    *(
+        Headline(f"digits, epsilon {epsilon:g}, 3 clients", "personalised", 88.7, "proven-digits", 3, epsilon, None, {},
+                 (None, floor))
+        for epsilon, floor in ((1.0, 80.0), (5.0, 92.0), (10.0, 93.0))
+    ),
+    Headline("MNIST, epsilon 0.1, 100 clients", "LDP-FL at 1", 96.24, "proven-mnist", 100, 0.1, SUM, None,
+             (96.24, None)),
+    Headline("CIFAR-10, epsilon 4, 500 clients", "central anchor", 70.28, "proven-cifar-10", 500, 4.0, SUM, None,
+             (70.0, None)),
+    Headline("CIFAR-10, epsilon 1, 500 clients", "central anchor", 64.41, "proven-cifar-10", 500, 1.0, SUM, None,
+             (64.0, None)),
+)  # fmt: skip
+
+
+def headlines() -> Iterator[Case]:
+    for each in HEADLINES:
+        yield from each.cases()
+
+
+EPSILONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+
+
+def curves() -> Iterator[Case]:
+    """Accuracy over epsilon, under a sum and alone."""
+    for recipe, clients in (("proven-mnist", 100), ("proven-fashion-mnist", 50), ("proven-cifar-10", 500)):
+        for epsilon in EPSILONS:
+            common = {"split.clients": clients, "clients.epsilon": epsilon}
+            yield Case("curves", f"{recipe}, {epsilon:g}, summed", recipe, common, (1,))
+            yield Case("curves", f"{recipe}, {epsilon:g}, alone", recipe, {**common, **ALONE}, (1,))
+
+
+def grid() -> Iterator[Case]:
+    """Accuracy and bytes over the grid and the bits of the sum."""
+    for resolution in (6, 8, 10, 12, 14, 16):
+        yield Case("grid", f"noise of 2^{resolution}", "proven-mnist", {"method.resolution": resolution}, (1, 2))
+    for bits in (16, 18, 20, 22, 24):
+        settings = {"method.resolution": 10, "method.bits": bits}
+        yield Case("grid", f"noise of 2^10, modulo 2^{bits}", "proven-mnist", settings, (1, 2))
+
+
+def splits() -> Iterator[Case]:
+    """How examples are dealt: a sum over all of them does not care."""
+    for name, split in (
+        ("at random", {"kind": "iid", "clients": 100}),
+        ("Dirichlet 0.1", {"kind": "dirichlet", "clients": 100, "beta": 0.1}),
+        ("two classes each", {"kind": "shards", "clients": 100, "labels_per_client": 2}),
+    ):
+        for mode, more in (("summed", {}), ("alone", ALONE)):
+            yield Case("splits", f"{name}, {mode}", "proven-mnist", {"split": split, **more})
+
+
+BUDGETS = (
+    ("digits", "proven-digits", 3, [1.0, 1.0, 10.0]),
+    ("Fashion-MNIST", "proven-fashion-mnist", 10, [0.5] * 5 + [5.0] * 5),
+    ("Covertype", "proven-covertype", 10, [1.0] * 5 + [10.0] * 5),
+)
+
+
+def budgets() -> Iterator[Case]:
+    """Each client its own budget, against the lowest for all."""
+    for name, recipe, clients, epsilons in BUDGETS:
+        for mode, more in (("summed", {}), ("alone", ALONE)):
+            if mode == "summed" and clients < 5:
+                continue
+            for whose, own in (("own budgets", epsilons), ("the lowest for all", min(epsilons))):
+                settings = {"split.clients": clients, "clients.epsilon": own, **more}
+                yield Case("budgets", f"{name}, {whose}, {mode}", recipe, settings)
+
+
+CLIENTS = (100, 300, 1000, 3000, 10000, 30000)
+
+
+def clients() -> Iterator[Case]:
+    """A whole client protected: how many it takes."""
+    features = {"kind": "oriented", "orientations": 8, "cells": 7}
+    for count in CLIENTS:
+        for epsilon in (1.0, 4.0, 8.0):
+            settings = {
+                "split.clients": count, "clients.epsilon": epsilon, "method.protects": "client",
+                "method.extractor": features, "method.roots": 0, "rounds.count": 21,
+            }  # fmt: skip
+            yield Case("clients", f"{count} clients, epsilon {epsilon:g}, summed", "proven-mnist", settings, (1,))
+            yield Case("clients", f"{count} clients, epsilon {epsilon:g}, alone", "proven-mnist", {**settings, **ALONE},
+                       (1,))  # fmt: skip
+
+
+def cases() -> list[Case]:
+    """All rows of all tables."""
+    return [*headlines(), *curves(), *grid(), *splits(), *budgets(), *clients()]
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def measure(case: Case, seed: int, device: str, validation: bool) -> dict[str, object]:
+    """One run: its accuracy and what is proven of it."""
+    import torch
+
+    import sordino
+    from sordino.recipe import Recipe
+
+    torch.set_num_threads(1)
+    changes = {**case.settings, "seed": seed, "evaluation.every": 10**6}
+    if validation:
+        changes["data.validation"] = 1 / 6
+    recipe = Recipe.load(case.recipe).with_(changes)
+    outcome = sordino.run(recipe, device=device, workers=1 if device != "cpu" else None)
+    last = outcome.rounds[-1]
+    proven: dict[str, float] = {}
+    for row in outcome.statement.rows:
+        name = f"{row.adjacency}, {row.adversary}"
+        proven[name] = max(proven.get(name, 0.0), row.proven)
+    return {
+        "seed": seed,
+        "accuracy": last.validation_accuracy if validation else outcome.accuracy,
+        "proven": proven,
+        "seconds": round(outcome.result.seconds, 1),
+        "rounds": outcome.result.rounds,
+        "bytes": round(outcome.result.bytes_up / outcome.result.rounds / outcome.result.clients),
+        "device": device,
+    }
+
+
+def recorded() -> dict[str, list[dict[str, object]]]:
+    """Rows by key, as far as they were run."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def record(key: str, command: str, row: dict[str, object]) -> None:
+    """Keep one run."""
+    found = recorded()
+    own = [other for other in found.get(key, []) if other["seed"] != row["seed"]]
+    found[key] = sorted([*own, {**row, "command": command}], key=lambda other: int(str(other["seed"])))
+    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="one table")
+    parser.add_argument("--match", default="", help="rows whose name has this in it")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--seeds", type=int, nargs="*", help="seeds in place of 1, 2 and 3")
+    parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE (JSON), for trials")
+    parser.add_argument("--validation", action="store_true", help="score on validation examples; writes nothing")
+    parser.add_argument("--again", action="store_true", help="run again what is recorded")
+    parser.add_argument("--tables", action="store_true", help="only write tables and figures again")
+    given = parser.parse_args()
+    console = Console()
+    changes = {key: json.loads(value) for key, _, value in (text.partition("=") for text in given.changes)}
+    chosen = [c for c in cases() if (given.only in (None, c.table)) and given.match in c.name]
+    known = recorded()
+    todo = [
+        (Case(c.table, c.name, c.recipe, {**c.settings, **changes}), seed)
+        for c in ([] if given.tables else chosen)
+        for seed in given.seeds or ((11, 12) if given.validation else c.seeds)
+        if given.validation or given.again or seed not in {row["seed"] for row in known.get(c.key, [])}
+    ]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        running = {pool.submit(measure, c, seed, given.device, given.validation): c for c, seed in todo}
+        for done in track(as_completed(running), "runs", len(running), console=console):
+            c, row = running[done], done.result()
+            console.print(f"{c.name}, seed {row['seed']}: {100 * float(str(row['accuracy'])):.2f} % {row['proven']}")
+            if not given.validation and not changes:
+                record(c.key, c.command(), row)
+    if not given.validation:
+        for each in chosen:
+            if rows := recorded().get(each.key):
+                figures = [100 * float(str(row["accuracy"])) for row in rows]
+                spread = statistics.stdev(figures) if len(figures) > 1 else 0.0
+                console.print(f"{each.key}: {statistics.mean(figures):.2f} ± {spread:.2f} ({len(figures)} seeds)")
+
+
+if __name__ == "__main__":
+    main()
