@@ -30,7 +30,8 @@ from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, power_of_tw
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
 NORMAL_BITS = 12  #: binary places of a feature after group norm
-MATRIX_BITS = 16  #: entries of L are at most 2^16, those of c at most 2^40: sums stay far below 2^53
+MATRIX_BITS = 16  #: entries of L are at most 2^16
+LARGEST_CENTRE = 2.0**40  #: entries of c are at most this: sums stay far below 2^53
 BLOCK = 2**20  #: values of records computed at a time
 MOST_VALUES = 2**16  #: of a record
 
@@ -69,8 +70,10 @@ class Form:
         return self.maps * (self.maps + 1) // 2 + self.maps
 
     def mean_factor(self, limit: int) -> int:
-        """What sums over cells are multiplied by in m, for unit vectors of this length."""
-        return max(1, math.floor(limit / math.sqrt(self.cells)))
+        """What sums over cells are multiplied by in m, for unit vectors of this length; shorter ones have no bound."""
+        if limit * limit < self.cells:
+            raise InvalidInput(f"unit vectors of length {limit} are too short for the mean over {self.cells:,} cells")
+        return math.floor(limit / math.sqrt(self.cells))
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:
@@ -157,7 +160,8 @@ class Whitening:
         values, vectors = np.linalg.eigh(square / count - form.cells * np.outer(mean, mean))
         matrix = (vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T
         left = np.rint(matrix * (2.0**MATRIX_BITS / np.abs(matrix).max()))
-        return cls(left.astype(np.float32), np.rint(left @ mean * limit).astype(np.float32), count)
+        centre = np.rint(left @ mean * limit).clip(-LARGEST_CENTRE, LARGEST_CENTRE)
+        return cls(left.astype(np.float32), centre.astype(np.float32), count)
 
 
 # --- whitened records -------------------------------------------------------------------------------------------------
@@ -169,7 +173,7 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
     A row of `whole` is at most `limit` long. L and c are taken as a plan may carry them: whole, and not beyond reach.
     """
     left, centre = (torch.round(torch.nan_to_num(own.double())) for own in (left, centre))
-    left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-(2.0**40), 2.0**40)
+    left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-LARGEST_CENTRE, LARGEST_CENTRE)
     whole = torch.empty(
         len(units), form.size + 1, dtype=torch.int8 if limit < 128 else torch.int16, device=units.device
     )
