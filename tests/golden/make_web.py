@@ -349,7 +349,7 @@ def whole_sums() -> dict[str, Any]:
 
 
 def noisy_sums() -> dict[str, Any]:
-    """Whole reports of private-head, of second moments and of a gradient, for either of two strengths; also of nobody."""
+    """Whole reports of private-head, of second moments and of a gradient, for two strengths, and of nobody."""
     name, settings = FEDERATIONS[-1]
     recipe = Recipe.load(name, settings)
     method = wire(recipe).method
