@@ -171,7 +171,10 @@ class Guard:
         if extractor is not None:
             seconds = records * extractor.operations(shape) / _OPERATIONS
             self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for features")
-            self._preparation(method, math.prod(seen), classes, records)
+            if hasattr(method, "mechanism"):
+                self._preparation(method, math.prod(seen), classes, records)
+            else:
+                self._features(math.prod(seen), records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
         work = TrainingWork.private(method, records) if private else TrainingWork.plain(recipe.training, records)
         self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
@@ -184,6 +187,11 @@ class Guard:
         asked = recipe.method.selection.asked(recipe.number_of_clients)
         seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
+
+    def _features(self, seen: int, records: int) -> None:
+        """Features that are kept of all records, in two forms of two bytes each, and computed some records at a time."""
+        megabytes = seen * (4 * records + _AT_ONCE * min(records, extractors.PIECE)) / 1e6
+        self.require(Reason.LIMIT_MEMORY, megabytes, self.limits.memory, "megabytes")
 
     def _preparation(self, method: Spec, seen: int, classes: int, records: int) -> None:
         """Records that are randomised once: features of all of them, what is kept of each, some at a time between."""
