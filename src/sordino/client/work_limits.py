@@ -189,7 +189,7 @@ class Guard:
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
 
     def _features(self, seen: int, records: int) -> None:
-        """Features that are kept of all records, in two forms of two bytes each, and computed some records at a time."""
+        """Features are kept of all records, in two forms of two bytes each, and computed some records at a time."""
         megabytes = seen * (4 * records + _AT_ONCE * min(records, extractors.PIECE)) / 1e6
         self.require(Reason.LIMIT_MEMORY, megabytes, self.limits.memory, "megabytes")
 

@@ -168,7 +168,7 @@ class NoisySum:
 
 
 @dataclass(frozen=True)
-class Limits:
+class VectorLimits:
     """The L2 norms that no whole vector of one record exceeds, in steps."""
 
     unit: int  #: in normal form
@@ -394,10 +394,12 @@ class PrivateHead(Method):
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
         return found
 
-    def limits(self, group: int) -> Limits:
+    def limits(self, group: int) -> VectorLimits:
         """How long the whole vectors of clients of a class are at most."""
         found, scale = self.budgeting, self.scales[group]
-        return Limits(math.isqrt(math.floor(found.limit**2 * scale)), found.row, math.floor(found.residual * scale))
+        return VectorLimits(
+            math.isqrt(math.floor(found.limit**2 * scale)), found.row, math.floor(found.residual * scale)
+        )
 
     @property
     def stages(self) -> tuple[NoisySum, ...]:
@@ -659,11 +661,11 @@ __all__ = [
     "GRADIENT",
     "MOMENTS",
     "Budgeting",
-    "Limits",
     "Moments",
     "NoisySum",
     "PrivateHead",
     "Question",
+    "VectorLimits",
     "planned",
     "step_for",
 ]
