@@ -132,7 +132,7 @@ export function leavesView(task: Task): HTMLElement {
   const noisy = task.training.kind !== "plain" || (strengths !== undefined && strengths.mechanism.name !== "none");
   const thing = {
     update: "how the model should change", weights: "how its model looks after learning",
-    sums: "how the model should change, added up over your examples",
+    sums: "how features vary or how the model should change, added up over your examples",
   }[task.upload.what];
   const open = (strengths?.releases ?? []).every(({ guarantees }) =>
     guarantees.every((one) => !Number.isFinite(figure(one.epsilon))),
