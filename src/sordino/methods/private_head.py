@@ -43,7 +43,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.extractor_tables import ExtractorSpec
+from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
 from sordino.methods.hybrid_one import WrappedTally
 from sordino.methods.interface import (
     DATASET,
@@ -184,6 +184,15 @@ class NoisySum:
 
 
 @dataclass(frozen=True)
+class VectorLimits:
+    """The L2 norms that no whole vector of one record exceeds, in steps."""
+
+    unit: int  #: in normal form
+    row: int  #: whitened
+    residual: int  #: of residuals; a gradient is row times residual long
+
+
+@dataclass(frozen=True)
 class Budgeting:
     """Noise and grids for a run of `rounds` gradients over records of a form, after one release of second moments.
 
@@ -212,6 +221,7 @@ class PrivateHead(Method):
 
         name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
         takes_training: ClassVar[bool] = False
+        in_pages: ClassVar[bool] = True
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         roots: Annotated[int, Ge(0), Le(4), Says("a whole number from 0 to 4")] = Field(
@@ -252,6 +262,17 @@ class PrivateHead(Method):
         )
         channel: AnyChannel = Field(default_factory=lambda: registry.make("channel", "summed", threshold=0.89))
         aggregation: MeanAlone = Mean()
+
+        def page_obstacles(self) -> Found:
+            extractor = self.extractor
+            if not isinstance(extractor, ScatteringExtractorSpec):
+                yield f"method.extractor.kind = {shown(extractor.kind)}", "pages compute scattering"
+            elif extractor.opponent:
+                yield "method.extractor.opponent = true", "pages scatter channels as they are"
+            if self.protects == "client":
+                yield 'method.protects = "client"', "pages protect records"
+            if not self.announced_size:
+                yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
 
         def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
             return (self.extractor.build(shape, classes, recipe.seed).features,)
@@ -415,6 +436,19 @@ class PrivateHead(Method):
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
         return found
 
+    def limits(self, group: int) -> VectorLimits:
+        """How long the whole vectors of clients of a class are at most."""
+        found, scale = self.budgeting, self.scales[group]
+        return VectorLimits(
+            math.isqrt(math.floor(found.limit**2 * scale)), found.row, math.floor(found.residual * scale)
+        )
+
+    @property
+    def stages(self) -> tuple[NoisySum, ...]:
+        """The sums of a run: second moments in the first round, where there are any, and gradients in all others."""
+        moments = self.budgeting.moments
+        return (self.budgeting.gradient,) if moments is None else (moments, self.budgeting.gradient)
+
     # --- client
 
     def class_of(self, client: int) -> int:
@@ -464,19 +498,16 @@ class PrivateHead(Method):
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
-        scale = self.scales[group]
-        limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
-        moments = self.budgeting.moments
+        limits, moments = self.limits(group), self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
-            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
-            return self._of_client(own, data, moments, scale), math.nan, 0.0
-        records = self._kept_records(plan, data, limit, bench)
-        residual = math.floor(self.budgeting.residual * scale)
+            own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
+            return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
+        records = self._kept_records(plan, data, limits.unit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
+        found = self.head.sums(parameters, records, data.y, self.spec.clip, limits.residual)
         count = max(1, len(data))
         return (
-            self._of_client(found.sums, data, self.budgeting.gradient, scale),
+            self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
             float(found.loss) / count,
             float(found.clipped) / count,
         )
@@ -663,6 +694,11 @@ def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     moments, limit = None, LONGEST_UNIT
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
+        if math.floor(limit**2 * shortest) < asked.form.cells:
+            raise InvalidInput(
+                f"so much noise leaves a record's unit vector of {asked.form.cells:,} cells {limit} steps, too few for "
+                "its second moments: set method.moments.share higher, or 0"
+            )
     each = sigma * math.sqrt(asked.gradients / (1 - share))
     bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
@@ -726,6 +762,16 @@ def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
 
 
 __all__ = [
-    "GRADIENT", "MOMENTS", "Budgeting", "HeadQuestion", "Moments", "NoisySum", "PrivateHead", "planned",
-    "share_for", "spent", "step_for",
+    "GRADIENT",
+    "MOMENTS",
+    "Budgeting",
+    "HeadQuestion",
+    "Moments",
+    "NoisySum",
+    "PrivateHead",
+    "VectorLimits",
+    "planned",
+    "share_for",
+    "spent",
+    "step_for",
 ]  # fmt: skip
