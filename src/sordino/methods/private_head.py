@@ -123,6 +123,11 @@ NOT_PUBLIC = (
     "or take one that nobody trained, such as scattering"
 )
 
+REMEMBERS = (
+    "the extractor's features of a public record change after another record, or cannot be computed: a network of your "
+    "own must keep nothing from one record to the next"
+)
+
 
 class Moments(TomlTable):
     """The one release of second moments, from which records are whitened."""
@@ -425,7 +430,9 @@ class PrivateHead(Method):
     @property
     def unproven(self) -> str:
         """Why nothing is proven, where nothing is."""
-        return "" if self.extractor.public else NOT_PUBLIC
+        if not self.extractor.public:
+            return NOT_PUBLIC
+        return REMEMBERS if self.extractor.remembers else ""
 
     def computes_records_apart(self, bench: Bench) -> bool:
         """Whether a record's features depend on that record alone when they are computed like this."""
