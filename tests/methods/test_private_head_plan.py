@@ -122,9 +122,9 @@ def frozen(tmp_path, model, **keys):
     [
         ("mlp", False, "elsewhere"),
         ("tests.methods.own_networks:Plain", True, ""),
-        ("tests.methods.own_networks:Counting", True, "keep nothing"),
-        ("tests.methods.own_networks:RunningMean", True, "keep nothing"),
-        ("tests.methods.own_networks:Failing", True, "cannot be computed"),
+        ("tests.methods.own_networks:Counting", True, "keeps nothing"),
+        ("tests.methods.own_networks:RunningMean", True, "keeps nothing"),
+        ("tests.methods.own_networks:Failing", True, "keeps nothing"),
     ],
 )
 def test_an_extractor_that_may_know_other_records_proves_nothing(tmp_path, model, elsewhere, reason):

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.learning import models
+from sordino.learning.correct_rounding import over, root
 from sordino.learning.stacked_model import Loss
 from sordino.mechanisms.integers import exp_fixed
 
@@ -66,7 +67,7 @@ def rounded_within(values: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         long = ~(squares <= limit * limit)  # a norm that is not a number is too long
         if not bool(long.any()):
             return whole, scale
-        scale[long] = scale[long] * (limit / torch.sqrt(squares[long]) * (1 - 2.0 ** (attempt - ROUNDS)))
+        scale[long] = scale[long] * (over(limit, root(squares[long])) * (1 - 2.0 ** (attempt - ROUNDS)))
         whole[long] = torch.round(values[long] * scale[long].unsqueeze(1))
     long = ~((whole * whole).sum(dim=1) <= limit * limit)
     whole[long] = torch.trunc(values[long] * scale[long].unsqueeze(1))
@@ -99,11 +100,12 @@ class LinearHead:
 
     def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
         """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
-        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
+        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
         weights, most = self.weights(parameters), 2**24 // (records.longest * limit)
         step = max(16, BLOCK // self.features) if y.device.type == "cpu" else max(16, min(most, GPU_RECORDS))
-        short = step <= most  # then float32 has the sums over a block exactly
+        step = min(step, 2**53 // (records.longest * limit))  # so many are added up in floats
+        short = step <= most and _float32_is_whole()  # then float32 has the sums over a block exactly
         digits, kind = Digits.of(weights, records.longest) if short else None, torch.float32 if short else torch.float64
         for first in range(0, len(y), step):
             part = slice(first, first + step)
@@ -111,10 +113,10 @@ class LinearHead:
             whole = own.whole.to(kind)
             products = whole @ weights.T if digits is None else digits.products(whole)
             residual, shortened, shares = residuals(own, products, y[part], clip, limit)
-            total += (residual.to(kind).T @ whole).double()
+            total += (residual.to(kind).T @ whole).long()
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
-        return HeadSums(self.flat(total).long(), loss, clipped)
+        return HeadSums(self.flat(total), loss, clipped)
 
     def parts(self, parameters: Tensor, x: Tensor, y: Tensor, clip: float, steps: int) -> Tensor:
         """What each record `x [n, ...]` adds to the sum, `[n, d]`: for those who look at single records."""
@@ -137,6 +139,14 @@ class LinearHead:
     def flat(self, total: Tensor) -> Tensor:
         """`[classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
         return torch.cat([total[:, : self.features].reshape(-1), total[:, self.features :].reshape(-1)])
+
+
+def _float32_is_whole() -> bool:
+    """Whether products of float32 have all their bits: own code may have let PyTorch round factors (TF32, bfloat16)."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # it was set for single backends, and PyTorch does not say what holds
+        return False
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:
@@ -170,8 +180,8 @@ class Rounded:
                 largest = rows.abs().amax(dim=1)
             power = power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
             fixed = torch.round(rows * power.unsqueeze(1))
-            norm = torch.sqrt((fixed * fixed).sum(dim=1))
-            factor = aim(limit, width) / torch.clamp(norm, min=1.0)
+            norm = root((fixed * fixed).sum(dim=1))
+            factor = over(aim(limit, width), torch.clamp(norm, min=1.0))
             whole[part], shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
             scale[part], length[part] = factor * shorter * power, norm / power
         return cls(whole, scale, length, limit)
@@ -237,9 +247,9 @@ def residuals(
     square = residual[:, 0] * residual[:, 0]
     for k in range(1, classes):
         square = square + residual[:, k] * residual[:, k]
-    length = torch.sqrt(square) * records.length
+    length = root(square) * records.length
     shortened = length > clip
-    factor = torch.where(shortened, records.length * (clip / length), records.length) * (aim(limit, classes) / clip)
+    factor = torch.where(shortened, records.length * over(clip, length), records.length) * (aim(limit, classes) / clip)
     found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
     return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
 

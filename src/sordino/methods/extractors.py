@@ -27,7 +27,6 @@ from sordino.learning import imagenet, models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
 from sordino.learning.models import Network, parameter_layout
-from sordino.learning.private_sgd import one_thread
 from sordino.learning.scattering import Scattering
 from sordino.learning.stacked_model import probes
 from sordino.learning.unit_vectors import Form, WhitenedHead, unit_vectors
@@ -47,7 +46,6 @@ class Extractor(ABC):
 
     shape: tuple[int, int]  #: maps, and cells of each, of the features of one record
     public: bool  #: whether it knows nothing of anybody's records
-    remembers: bool = False  #: whether a record's features depend on those that were computed before
     exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
 
     @property
@@ -208,17 +206,6 @@ class NetworkExtractor(Extractor):
                 f"the network of method.extractor failed on two records of shape {list(shape)}: {error}"
             ) from error
         self.shape = (own[0], math.prod(own[1:])) if len(own) == 3 else (math.prod(own), 1)
-        self.remembers = self._changes_after_another(shape)
-
-    def _changes_after_another(self, shape: tuple[int, ...]) -> bool:
-        """Whether the features of a public record change once another was computed, or cannot be computed at all."""
-        first, other = (record.unsqueeze(0) for record in probes(shape))
-        try:
-            with one_thread():
-                before, _, after = (self(x, {}).numpy().tobytes() for x in (first, other, first))
-        except Exception:
-            return True
-        return before != after
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         with torch.no_grad():
@@ -356,6 +343,17 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     return found.numpy()
 
 
+def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
+    """Whether a public record's features change once those of another were made, or cannot be made at all."""
+    both = probes(shape)
+    one, other = both[:1], both[1:]
+    try:
+        found = [extractor(x, {}).numpy().tobytes() for x in (one, other, one, one)]
+    except Exception:
+        return True
+    return len({found[0], *found[2:]}) > 1
+
+
 def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
     """The network of this name for records of this shape, and how many features its convolutions make."""
     network = models.build(name, input_shape=shape, classes=classes, **options)
@@ -367,5 +365,5 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 __all__ = [
     "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
     "RandomExtractor", "RecordHead", "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives",
-    "features_of", "frozen_network", "network_of", "whole_features",
+    "features_of", "frozen_network", "network_of", "remembers", "whole_features",
 ]  # fmt: skip

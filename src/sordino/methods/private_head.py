@@ -43,7 +43,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.extractor_tables import ExtractorSpec
+from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
 from sordino.methods.hybrid_one import WrappedTally
 from sordino.methods.interface import (
     DATASET,
@@ -94,8 +94,8 @@ if TYPE_CHECKING:
     from sordino.privacy import accountant, planning
     from sordino.recipe import Recipe
 else:
-    extractors = lazy_module("sordino.methods.extractors")
     accountant = lazy_module("sordino.privacy.accountant")
+    extractors = lazy_module("sordino.methods.extractors")
     noises = lazy_module("sordino.mechanisms.noise")
     planning = lazy_module("sordino.privacy.planning")
     torch = lazy_module("torch")
@@ -107,6 +107,8 @@ else:
 MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
+PIECE = 1000  #: records whose features are made at a time
+ALONE = 1  #: as many where the bits of a record's features could depend on its neighbours
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
@@ -118,14 +120,13 @@ FEWEST_CLIP = 1024  #: grid steps of a record that cost little
 RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
+REMEMBERS = (
+    "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
+    "no bound: take one that keeps nothing between records and draws nothing at random"
+)
 NOT_PUBLIC = (
     "the extractor may have been trained on these very records: declare that it was not (method.extractor.elsewhere), "
     "or take one that nobody trained, such as scattering"
-)
-
-REMEMBERS = (
-    "the extractor's features of a public record change after another record, or cannot be computed: a network of your "
-    "own must keep nothing from one record to the next"
 )
 
 
@@ -168,7 +169,7 @@ class NoisySum:
     ) -> Guarantee:
         """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
         shares = adversary.parties or 1
-        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale
+        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
         grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
         if faint := private_sgd.too_faint(grid, adjacency, shares):
             return Guarantee(adversary, adjacency, Infinite(faint), "none")
@@ -180,6 +181,15 @@ class NoisySum:
             f"a sum over all records, {basis} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
             f"noise of 2^{self.noise.bits} steps{honest}, sent modulo 2^{self.bits}",
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VectorLimits:
+    """The L2 norms that no whole vector of one record exceeds, in steps."""
+
+    unit: int  #: in normal form
+    row: int  #: whitened
+    residual: int  #: of residuals; a gradient is row times residual long
 
 
 @dataclass(frozen=True)
@@ -211,6 +221,7 @@ class PrivateHead(Method):
 
         name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
         takes_training: ClassVar[bool] = False
+        in_pages: ClassVar[bool] = True
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         roots: Annotated[int, Ge(0), Le(4), Says("a whole number from 0 to 4")] = Field(
@@ -252,6 +263,17 @@ class PrivateHead(Method):
         channel: AnyChannel = Field(default_factory=lambda: registry.make("channel", "summed", threshold=0.89))
         aggregation: MeanAlone = Mean()
 
+        def page_obstacles(self) -> Found:
+            extractor = self.extractor
+            if not isinstance(extractor, ScatteringExtractorSpec):
+                yield f"method.extractor.kind = {shown(extractor.kind)}", "pages compute scattering"
+            elif extractor.opponent:
+                yield "method.extractor.opponent = true", "pages scatter channels as they are"
+            if self.protects == "client":
+                yield 'method.protects = "client"', "pages protect records"
+            if not self.announced_size:
+                yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
+
         def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
             return (self.extractor.build(shape, classes, recipe.seed).features,)
 
@@ -266,6 +288,16 @@ class PrivateHead(Method):
             """Refuse keys of local training: a round is one gradient over all records."""
             for name in sorted(recipe.training.model_fields_set):
                 yield f"training.{name}", "private-head takes one gradient over all records a round: leave it out"
+
+        @reads("method")
+        def the_extractor_is_the_same_for_all(self, recipe: Recipe) -> Found:
+            """Refuse extractors that every client trains for itself: gradients of their features do not add up."""
+            if self.extractor.kind == "trained":
+                yield (
+                    ".extractor.kind",
+                    "got trained, which is another one for every client, and made of its records: take scattering, "
+                    "oriented, network or another that is the same for all",
+                )
 
         @reads("method", "model")
         def the_model_is_a_linear_head(self, recipe: Recipe) -> Found:
@@ -322,6 +354,7 @@ class PrivateHead(Method):
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
+        self.unproven = _obstacle(extractor, blueprint.input_shape)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))
@@ -403,6 +436,19 @@ class PrivateHead(Method):
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
         return found
 
+    def limits(self, group: int) -> VectorLimits:
+        """How long the whole vectors of clients of a class are at most."""
+        found, scale = self.budgeting, self.scales[group]
+        return VectorLimits(
+            math.isqrt(math.floor(found.limit**2 * scale)), found.row, math.floor(found.residual * scale)
+        )
+
+    @property
+    def stages(self) -> tuple[NoisySum, ...]:
+        """The sums of a run: second moments in the first round, where there are any, and gradients in all others."""
+        moments = self.budgeting.moments
+        return (self.budgeting.gradient,) if moments is None else (moments, self.budgeting.gradient)
+
     # --- client
 
     def class_of(self, client: int) -> int:
@@ -423,16 +469,9 @@ class PrivateHead(Method):
         adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
         whose = "a client's vector" if of_clients else "a record's vector"
         found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
-        if self.unproven:
+        if self.unproven is not None:
             return [replace(own, loss=Infinite(self.unproven), basis="none") for own in found]
         return found
-
-    @property
-    def unproven(self) -> str:
-        """Why nothing is proven, where nothing is."""
-        if not self.extractor.public:
-            return NOT_PUBLIC
-        return REMEMBERS if self.extractor.remembers else ""
 
     def computes_records_apart(self, bench: Bench) -> bool:
         """Whether a record's features depend on that record alone when they are computed like this."""
@@ -459,54 +498,50 @@ class PrivateHead(Method):
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
-        scale = self.scales[group]
-        limit = math.isqrt(math.floor(self.budgeting.limit**2 * scale))
-        moments = self.budgeting.moments
+        limits, moments = self.limits(group), self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
-            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
-            return self._of_client(own, data, moments), math.nan, 0.0
-        records = self._kept_records(plan, data, limit, bench)
-        residual = math.floor(self.budgeting.residual * scale)
+            own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
+            return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
+        records = self._kept_records(plan, data, limits.unit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
+        found = self.head.sums(parameters, records, data.y, self.spec.clip, limits.residual)
         count = max(1, len(data))
         return (
-            self._of_client(found.sums, data, self.budgeting.gradient),
+            self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
             float(found.loss) / count,
             float(found.clipped) / count,
         )
 
-    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum) -> NDArray[np.int64]:
+    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
         if self.spec.protects == "record":
             return sums.cpu().numpy()
         mean = sums.double().unsqueeze(0) / len(data)
-        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity))
+        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity * scale))
         return rows[0].long().cpu().numpy()
 
-    def _units(self, x: Tensor, limit: int) -> Tensor:
-        """int16 `[n, size]`: the whole unit vectors of some records."""
-        return extractors.whole_features(self.extractor, x, self.form, limit)
+    def _units(self, x: Tensor, limit: int, piece: int = PIECE) -> Tensor:
+        """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
+        found = torch.empty(len(x), self.form.size, dtype=torch.int16, device=x.device)
+        with private_sgd.single_thread(piece == ALONE):
+            for first in range(0, len(x), piece):
+                features = self._features(x[first : first + piece])
+                found[first : first + piece] = unit_vectors.unit_vectors(features, self.form, limit)
+        return found
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
+        try:
+            return self.extractor(x, {}).reshape(len(x), self.form.size)
+        except Exception:
+            if len(x) > 1:
+                return torch.cat([self._features(x[place : place + 1]) for place in range(len(x))])
+            return torch.zeros(1, self.form.size, device=x.device)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        alone = not self.extractor.exact and self.computes_records_apart(bench)
-        made = self._units_alone if alone else self._units
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: made(data.x, limit))
-
-    def _units_alone(self, x: Tensor, limit: int) -> Tensor:
-        """The same one record at a time on one thread, so that no record changes another's last bits.
-
-        A record on which the extractor fails adds nothing: an error must not show that it is there.
-        """
-        found = torch.zeros(len(x), self.form.size, dtype=torch.int16)
-        with private_sgd.one_thread():
-            for place in range(len(x)):
-                try:
-                    found[place] = self._units(x[place : place + 1], limit)[0]
-                except Exception:
-                    continue
-        return found
+        piece = ALONE if bench.execution.width == 1 and not self.extractor.exact else PIECE
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, piece))
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
@@ -523,6 +558,14 @@ class PrivateHead(Method):
         """Nothing: what second moments are like says nothing about the training."""
         zeros = np.zeros(len(cohort.clients))
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
+    """Why nothing is proven of records that this extractor sees; None where there is no reason."""
+    if not extractor.public:
+        return NOT_PUBLIC
+    with private_sgd.single_thread(True):
+        return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
 
 
 def _arrays(found: Whitening) -> dict[str, Floats]:
@@ -651,6 +694,11 @@ def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     moments, limit = None, LONGEST_UNIT
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
+        if math.floor(limit**2 * shortest) < asked.form.cells:
+            raise InvalidInput(
+                f"so much noise leaves a record's unit vector of {asked.form.cells:,} cells {limit} steps, too few for "
+                "its second moments: set method.moments.share higher, or 0"
+            )
     each = sigma * math.sqrt(asked.gradients / (1 - share))
     bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
@@ -714,6 +762,16 @@ def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
 
 
 __all__ = [
-    "GRADIENT", "MOMENTS", "Budgeting", "HeadQuestion", "Moments", "NoisySum", "PrivateHead", "planned",
-    "share_for", "spent", "step_for",
+    "GRADIENT",
+    "MOMENTS",
+    "Budgeting",
+    "HeadQuestion",
+    "Moments",
+    "NoisySum",
+    "PrivateHead",
+    "VectorLimits",
+    "planned",
+    "share_for",
+    "spent",
+    "step_for",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ class HeadPlan:
     @classmethod
     def of_method(cls, method: PrivateHead) -> HeadPlan:
         """The plan that a method follows."""
-        return cls(method.question, method.budgeting, method.scales, method.unproven)
+        return cls(method.question, method.budgeting, method.scales, method.unproven or "")
 
     @property
     def _parts(self) -> list[tuple[NoisySum, int]]:

@@ -388,12 +388,15 @@ def of_federation(
         return None
     kinds = {tuple(map(id, own)): plan for plan, own in zip(plans, zip(*schedules, strict=True), strict=True)}
     uneven = len(kinds) > 1
+    senders, weights = _senders(federation, plans[0], update_norm), recipe.method.aggregation.class_weights(upload)
+    # clients who release differently may send alike
+    sent_as = {kind: int(upload.class_of[client]) for client, kind in enumerate(federation.classes)}
     ahead = Preflight(
         groups_of(
-            _senders(federation, plans[0], update_norm),
+            [senders[sent_as[kind]] for kind in range(len(schedules))],
             federation.classes,
             budgets=federation.budgets,
-            weights=recipe.method.aggregation.class_weights(upload),
+            weights=[weights[sent_as[kind]] for kind in range(len(schedules))],
             schedules=[schedule if uneven else schedule[:1] for schedule in schedules],
         ),
         upload.values,
