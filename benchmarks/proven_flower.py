@@ -8,7 +8,7 @@ the others' keys and allows the recipe's epsilon against the sum. Reports travel
 processes on this machine. At some moment of every second round one silo gets SIGKILL; it is started again when that
 round is over. Beside the run stands the simulation of the same recipe, in which nobody is killed.
 
-A SuperNode starts a process for each message, so that a round takes about half a minute on two cores.
+A SuperNode starts a process for each message, so that a round takes a minute or two on two cores.
 """
 
 from __future__ import annotations
