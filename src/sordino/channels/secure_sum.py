@@ -188,11 +188,19 @@ class UnmaskedSums(Channel):
             totals[of[client]] += tally.summand(client, body, digits)
             there[of[client]].append(client)
         for group, members in groups.items():
-            least = max(self._rule.least(len(members)), self._rule.fewest)
-            if len(there[group]) < least:
+            least = self._rule.least(len(members))
+            if len(members) < self._rule.fewest:
+                yield Lost(group, _too_few(group, len(members), self._rule))
+            elif len(there[group]) < least:
                 yield Lost(group, f"{len(there[group])} of {len(members)} clients stayed, and {least} are needed")
             else:
                 yield ReportSum(group, tuple(sorted(there[group])), totals[group], digits)
+
+
+def _too_few(group: int, clients: int, rule: Summed.Spec) -> str:
+    """Why so few clients are not added up at all."""
+    why = f"{clients} clients of class {group} were chosen, and a secure sum needs {rule.fewest}"
+    return f"{why}: ask more clients, or give more of them one epsilon"
 
 
 class _Sums:
@@ -207,8 +215,7 @@ class _Sums:
         self._refused: dict[int, dict[int, str]] = {}  # class -> client -> what was wrong with its message
         for group, members in tally.classes(clients).items():
             if len(members) < rule.fewest:
-                why = f"{len(members)} clients of class {group} were chosen, and a secure sum needs {rule.fewest}"
-                self._lost[group] = f"{why}: ask more clients, or give more of them one epsilon"
+                self._lost[group] = _too_few(group, len(members), rule)
             else:
                 self._servers[group] = SumServer(rule.session(plan, tally, group, len(members), attempt), members)
                 self._of |= dict.fromkeys(members, group)

@@ -100,11 +100,12 @@ class LinearHead:
 
     def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
         """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
-        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
+        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
         weights, most = self.weights(parameters), 2**24 // (records.longest * limit)
         step = max(16, BLOCK // self.features) if y.device.type == "cpu" else max(16, min(most, GPU_RECORDS))
-        short = step <= most  # then float32 has the sums over a block exactly
+        step = min(step, 2**53 // (records.longest * limit))  # so many are added up in floats
+        short = step <= most and _float32_is_whole()  # then float32 has the sums over a block exactly
         digits, kind = Digits.of(weights, records.longest) if short else None, torch.float32 if short else torch.float64
         for first in range(0, len(y), step):
             part = slice(first, first + step)
@@ -112,10 +113,10 @@ class LinearHead:
             whole = own.whole.to(kind)
             products = whole @ weights.T if digits is None else digits.products(whole)
             residual, shortened, shares = residuals(own, products, y[part], clip, limit)
-            total += (residual.to(kind).T @ whole).double()
+            total += (residual.to(kind).T @ whole).long()
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
-        return HeadSums(self.flat(total).long(), loss, clipped)
+        return HeadSums(self.flat(total), loss, clipped)
 
     def parts(self, parameters: Tensor, x: Tensor, y: Tensor, clip: float, steps: int) -> Tensor:
         """What each record `x [n, ...]` adds to the sum, `[n, d]`: for those who look at single records."""
@@ -138,6 +139,14 @@ class LinearHead:
     def flat(self, total: Tensor) -> Tensor:
         """`[classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
         return torch.cat([total[:, : self.features].reshape(-1), total[:, self.features :].reshape(-1)])
+
+
+def _float32_is_whole() -> bool:
+    """Whether products of float32 have all their bits: own code may have let PyTorch round factors (TF32, bfloat16)."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # it was set for single backends, and PyTorch does not say what holds
+        return False
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:

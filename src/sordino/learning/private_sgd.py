@@ -291,7 +291,7 @@ def integer_sums(
     masks = _Masks(stacked, records, counts, randomness, t)
     sums = torch.zeros(parameters.shape, dtype=torch.float64, device=device)
     losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))
-    with _one_thread(stacked.execution.width == 1):
+    with single_thread(stacked.execution.width == 1):
         for first in range(0, len(owners), stacked.execution.width):
             part = slice(first, first + stacked.execution.width)
             owner = owners[part]
@@ -323,7 +323,7 @@ def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[
     Then what a record adds to a sum is not a function of that record and the parameters, and nothing bounds it.
     """
     x, y = probes(shape), torch.tensor([0, 1])
-    with _one_thread(True):
+    with single_thread(True):
         try:
             before, _, again = _in_turn(model, loss, parameters, x, y, (0, 1, 0))
             _, after = _in_turn(model, loss, parameters, x, y, (1, 0))
@@ -349,7 +349,7 @@ def head_of(stacked: StackedModel, training: PrivateTraining) -> LinearHead | No
 
 
 @contextmanager
-def _one_thread(alone: bool) -> Iterator[None]:
+def single_thread(alone: bool) -> Iterator[None]:
     """A record's gradient must not depend on how many threads are at work."""
     before = torch.get_num_threads()
     try:
@@ -469,5 +469,5 @@ class _Masks:
 __all__ = [
     "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "coarse_sensitivity", "coarsened",
     "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
-    "noisy_sums", "remembers", "too_faint",
+    "noisy_sums", "remembers", "single_thread", "too_faint",
 ]  # fmt: skip

@@ -70,10 +70,8 @@ class Form:
         return self.maps * (self.maps + 1) // 2 + self.maps
 
     def mean_factor(self, limit: int) -> int:
-        """What sums over cells are multiplied by in m, for unit vectors of this length; shorter ones have no bound."""
-        if limit * limit < self.cells:
-            raise InvalidInput(f"unit vectors of length {limit} are too short for the mean over {self.cells:,} cells")
-        return math.floor(limit / math.sqrt(self.cells))
+        """What sums over cells are multiplied by in m, for unit vectors of this length; 0 where they are too short."""
+        return math.isqrt(limit * limit // self.cells)
 
 
 def _blocks(records: int, width: int) -> Iterator[slice]:
@@ -116,14 +114,14 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
 
 def second_moments(units: Tensor, form: Form, limit: int) -> Tensor:
     """int64 `[moments]`: the exact A and m of unit vectors `[n, size]` of this limit; of A the upper triangle."""
-    square = torch.zeros(form.maps, form.maps, dtype=torch.float64, device=units.device)
-    mean = torch.zeros(form.maps, dtype=torch.float64, device=units.device)
+    square = torch.zeros(form.maps, form.maps, dtype=torch.int64, device=units.device)
+    mean = torch.zeros(form.maps, dtype=torch.int64, device=units.device)
     for part in _blocks(len(units), form.size):
         columns = units[part].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
-        square += columns @ columns.T
-        mean += columns.sum(dim=1)
+        square += (columns @ columns.T).long()
+        mean += columns.sum(dim=1).long()
     rows, columns = torch.triu_indices(form.maps, form.maps)
-    return torch.cat([square[rows, columns], mean * form.mean_factor(limit)]).long()
+    return torch.cat([square[rows, columns], mean * form.mean_factor(limit)])
 
 
 def moments_sensitivity(limit: int) -> float:
@@ -156,7 +154,8 @@ class Whitening:
         square[np.triu_indices(form.maps)] = moments[:upper]
         square += np.triu(square, 1).T
         count = max(float(np.trace(square)), 1.0)
-        mean = moments[upper:] * (limit / form.mean_factor(limit)) / form.cells / count  # of u_p / limit
+        factor = limit / (form.mean_factor(limit) or math.inf)  # without room for m, nothing is centred
+        mean = moments[upper:] * factor / form.cells / count  # of u_p / limit
         values, vectors = np.linalg.eigh(square / count - form.cells * np.outer(mean, mean))
         matrix = (vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T
         left = np.rint(matrix * (2.0**MATRIX_BITS / np.abs(matrix).max()))
@@ -203,8 +202,7 @@ class WhitenedHead(nn.Module):
     def __init__(self, form: Form, classes: int, bias: float) -> None:
         super().__init__()
         self.form, self.bias_input = form, bias
-        self.weight = nn.Parameter(torch.zeros(classes, form.size))
-        self.bias = nn.Parameter(torch.zeros(classes))
+        self.fc = nn.Linear(form.size, classes)  # named as in the model `logistic`, whose parameters it takes
         self.register_buffer("left", torch.eye(form.maps))
         self.register_buffer("centre", torch.zeros(form.maps))
 
@@ -212,7 +210,8 @@ class WhitenedHead(nn.Module):
         """Scores `[n, classes]`."""
         rows = units.to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
         rows = (self.left @ rows - self.centre.unsqueeze(1)).flatten(1)
-        return nn.functional.linear(nn.functional.normalize(rows, dim=1), self.weight, self.bias_input * self.bias)
+        rows = nn.functional.normalize(rows, dim=1)
+        return nn.functional.linear(rows, self.fc.weight, self.bias_input * self.fc.bias)
 
 
 __all__ = [

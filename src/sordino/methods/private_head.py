@@ -89,11 +89,13 @@ if TYPE_CHECKING:
     from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian
-    from sordino.methods.extractors import Extractor
+    from sordino.methods import extractors
+    from sordino.methods.extractors import Extractor, RecordHead
     from sordino.privacy import accountant, planning
     from sordino.recipe import Recipe
 else:
     accountant = lazy_module("sordino.privacy.accountant")
+    extractors = lazy_module("sordino.methods.extractors")
     noises = lazy_module("sordino.mechanisms.noise")
     planning = lazy_module("sordino.privacy.planning")
     torch = lazy_module("torch")
@@ -106,15 +108,22 @@ MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
 PIECE = 1000  #: records whose features are made at a time
+ALONE = 1  #: as many where the bits of a record's features could depend on its neighbours
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
-RESIDUALS = 32  #: grid steps of a residual that leave rounding harmless
+LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for second moments
+FEWEST_CLIP = 1024  #: grid steps of a record that cost little
+RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
+REMEMBERS = (
+    "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
+    "no bound: take one that keeps nothing between records and draws nothing at random"
+)
 NOT_PUBLIC = (
     "the extractor may have been trained on these very records: declare that it was not (method.extractor.elsewhere), "
     "or take one that nobody trained, such as scattering"
@@ -126,10 +135,17 @@ class Moments(TomlTable):
 
     inline: ClassVar[bool] = True
 
-    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
-        default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
+    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] | None = Field(
+        default=None,
+        description="its part of the budget, as mu^2; left out, 0.01 to 0.1 by a public rule (docs/planning.md); 0: "
+        "none is made, and records are not whitened",
     )
     floor: Positive = Field(default=0.003, description="what is added to the eigenvalues of the moments")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether they are released at all."""
+        return self.share != 0
 
 
 @dataclass(frozen=True)
@@ -153,7 +169,7 @@ class NoisySum:
     ) -> Guarantee:
         """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
         shares = adversary.parties or 1
-        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale
+        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
         grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
         if faint := private_sgd.too_faint(grid, adjacency, shares):
             return Guarantee(adversary, adjacency, Infinite(faint), "none")
@@ -189,6 +205,7 @@ class Budgeting:
     row: int  #: of whole whitened records
     residual: int  #: of whole residuals
     shares: int  #: honest silos whose noises add up; 1 where every silo is alone
+    share: float  #: of the budget that second moments take, as mu^2
 
 
 class PrivateHead(Method):
@@ -272,6 +289,16 @@ class PrivateHead(Method):
             for name in sorted(recipe.training.model_fields_set):
                 yield f"training.{name}", "private-head takes one gradient over all records a round: leave it out"
 
+        @reads("method")
+        def the_extractor_is_the_same_for_all(self, recipe: Recipe) -> Found:
+            """Refuse extractors that every client trains for itself: gradients of their features do not add up."""
+            if self.extractor.kind == "trained":
+                yield (
+                    ".extractor.kind",
+                    "got trained, which is another one for every client, and made of its records: take scattering, "
+                    "oriented, network or another that is the same for all",
+                )
+
         @reads("method", "model")
         def the_model_is_a_linear_head(self, recipe: Recipe) -> Found:
             """Refuse other models."""
@@ -282,16 +309,14 @@ class PrivateHead(Method):
         @reads("method", "rounds", "split")
         def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
             """Under a secure sum, enough silos must stay honest; with second moments, a gradient must follow."""
-            if self.moments.share and recipe.rounds.count < 2:
+            if self.moments.wanted and recipe.rounds.count < 2:
                 yield (
                     "rounds.count",
                     "got 1, which is the release of second moments: take 2 or more, or set method.moments.share = 0",
                 )
-            if not hasattr(self.channel, "least"):
-                return
             asked = recipe.number_of_clients
-            least, colluding = self.channel.least(asked), self.colluders(asked)
-            if least - colluding < 2 or colluding > 2 * least - asked - 1:
+            if self.lacks_honest_silos(asked):
+                least, colluding = self.channel.least(asked), self.colluders(asked)
                 yield (
                     ".colluding",
                     f"{colluding} of {asked} silos may side with the server where {least} are in every sum: that "
@@ -310,6 +335,13 @@ class PrivateHead(Method):
             """How many silos of a sum may side with the server."""
             return math.ceil(clients / 10) if self.colluding is None else self.colluding
 
+        def lacks_honest_silos(self, clients: int) -> bool:
+            """Whether a secure sum of so many silos would have too few honest ones in it."""
+            if not hasattr(self.channel, "least"):
+                return False
+            least, colluding = self.channel.least(clients), self.colluders(clients)
+            return bool(least - colluding < 2 or colluding > 2 * least - clients - 1)
+
         def shares(self, clients: int) -> int:
             """How many honest silos' noises are in every sum; 1 where reports are seen one by one."""
             least = getattr(self.channel, "least", None)
@@ -322,13 +354,18 @@ class PrivateHead(Method):
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
+        self.unproven = _obstacle(extractor, blueprint.input_shape)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
-        gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
-        asked = Question(self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced)
+        gradients = blueprint.recipe.rounds.count - spec.moments.wanted
+        ledger = blueprint.recipe.clients.budget is not None
+        asked = HeadQuestion(
+            self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced, ledger
+        )
+        self.question = asked
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
         self._uploads = {
@@ -389,6 +426,11 @@ class PrivateHead(Method):
         scale = np.float32(2.0**-unit_vectors.MATRIX_BITS)
         return ModelView(state.parameters, {name: state.arrays[name] * scale for name in (LEFT, CENTRE)})
 
+    @property
+    def whole(self) -> RecordHead:
+        """All of the model as one module, which takes normalised records; its parameters are those of `graded`."""
+        return extractors.RecordHead(self.extractor, self.form, self.budgeting.limit, self.classes, self.spec.bias)
+
     def shown(self, x: Tensor) -> Seen:
         """Examples as the head sees them: whole unit vectors."""
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
@@ -427,8 +469,8 @@ class PrivateHead(Method):
         adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
         whose = "a client's vector" if of_clients else "a record's vector"
         found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
-        if not self.extractor.public:
-            return [replace(own, loss=Infinite(NOT_PUBLIC), basis="none") for own in found]
+        if self.unproven is not None:
+            return [replace(own, loss=Infinite(self.unproven), basis="none") for own in found]
         return found
 
     def computes_records_apart(self, bench: Bench) -> bool:
@@ -459,33 +501,47 @@ class PrivateHead(Method):
         limits, moments = self.limits(group), self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
             own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
-            return self._of_client(own, data, moments), math.nan, 0.0
+            return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
         records = self._kept_records(plan, data, limits.unit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
         found = self.head.sums(parameters, records, data.y, self.spec.clip, limits.residual)
         count = max(1, len(data))
         return (
-            self._of_client(found.sums, data, self.budgeting.gradient),
+            self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
             float(found.loss) / count,
             float(found.clipped) / count,
         )
 
-    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum) -> NDArray[np.int64]:
+    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
         if self.spec.protects == "record":
             return sums.cpu().numpy()
         mean = sums.double().unsqueeze(0) / len(data)
-        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity))
+        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity * scale))
         return rows[0].long().cpu().numpy()
 
-    def _units(self, x: Tensor, limit: int) -> Tensor:
+    def _units(self, x: Tensor, limit: int, piece: int = PIECE) -> Tensor:
         """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-        pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
-        return torch.cat([unit_vectors.unit_vectors(self.extractor(own, {}), self.form, limit) for own in pieces])
+        found = torch.empty(len(x), self.form.size, dtype=torch.int16, device=x.device)
+        with private_sgd.single_thread(piece == ALONE):
+            for first in range(0, len(x), piece):
+                features = self._features(x[first : first + piece])
+                found[first : first + piece] = unit_vectors.unit_vectors(features, self.form, limit)
+        return found
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
+        try:
+            return self.extractor(x, {}).reshape(len(x), self.form.size)
+        except Exception:
+            if len(x) > 1:
+                return torch.cat([self._features(x[place : place + 1]) for place in range(len(x))])
+            return torch.zeros(1, self.form.size, device=x.device)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit))
+        piece = ALONE if bench.execution.width == 1 and not self.extractor.exact else PIECE
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, piece))
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
@@ -504,6 +560,14 @@ class PrivateHead(Method):
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
 
 
+def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
+    """Why nothing is proven of records that this extractor sees; None where there is no reason."""
+    if not extractor.public:
+        return NOT_PUBLIC
+    with private_sgd.single_thread(True):
+        return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
+
+
 def _arrays(found: Whitening) -> dict[str, Floats]:
     """A whitening as a state keeps it."""
     return {LEFT: found.left, CENTRE: found.centre, COUNT: np.array([found.count], np.float32)}
@@ -513,7 +577,7 @@ def _arrays(found: Whitening) -> dict[str, Floats]:
 
 
 @dataclass(frozen=True)
-class Question:
+class HeadQuestion:
     """What noise and grids are sought for."""
 
     form: Form
@@ -523,6 +587,7 @@ class Question:
     gradients: int  #: rounds that sum gradients
     clients: int
     records: float  #: of a silo, a public number
+    ledger: bool = False  #: whether clients keep ledgers with this limit, which count a little more than statements
 
     @property
     def shares(self) -> int:
@@ -544,24 +609,36 @@ class Question:
         """Of a gradient."""
         return (self.form.size + 1) * self.classes
 
+    @property
+    def counted(self) -> float:
+        """What one silo adds to the n that sums are divided by: its records, or itself."""
+        return self.records if self.spec.protects == "record" else 1.0
 
-def planned(asked: Question) -> tuple[Budgeting, list[float]]:
+    def mean_noise(self, part: NoisySum) -> float:
+        """The standard deviation of the noise in one value of a mean, all silos' noises included."""
+        return part.noise.sigma * part.unit / (math.sqrt(self.clients) * self.counted)
+
+
+def planned(asked: HeadQuestion) -> tuple[Budgeting, list[float]]:
     """The noises and grids of a run, for the largest of the clients' epsilons, and by how much others are shorter."""
     sigmas = [_total_sigma(asked, epsilon) for epsilon in asked.strengths]
     scales = [sigmas[-1] / sigma for sigma in sigmas]
     for _ in range(64):
         found = _grids(asked, sigmas[-1], scales[0])
-        if all(_spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
+        if all(spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
             return found, scales
-        sigmas[-1] *= 1.0002  # what whole numbers lack of a Gaussian
+        sigmas[-1] *= 1.001  # what whole numbers lack of a Gaussian
     raise InvalidInput(
         f"whole noise cannot keep epsilon {asked.strengths[0]:g} at delta {asked.spec.delta:g} over "
         f"{asked.gradients} rounds: raise clients.epsilon or method.resolution, or take fewer rounds"
     )
 
 
-def _total_sigma(asked: Question, epsilon: float) -> float:
+def _total_sigma(asked: HeadQuestion, epsilon: float) -> float:
     """The noise of one Gaussian release that spends all of this epsilon, in units of what a record adds."""
+    if not asked.ledger:
+        exchanged = 1 if asked.adjacency is Adjacency.RECORD_ADD_REMOVE else 2
+        return exchanged / accountant.mu_for(epsilon, asked.spec.delta)
     budget = Budget(epsilon, asked.spec.delta, adjacency=asked.adjacency)
 
     def released(sigma: float) -> Guarantee:
@@ -570,19 +647,37 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
     return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
 
 
-def step_for(gradient: NoisySum, asked: Question) -> float:
+def step_for(gradient: NoisySum, asked: HeadQuestion) -> float:
     """The step along the mean gradient: as long as leaves every weight of the end noise of deviation `WEIGHT_NOISE`.
 
     The rule was found on validation examples of MNIST, Fashion-MNIST and CIFAR-10, where it is within a factor of 1.5
     of the best step for every epsilon and number of silos; steps beyond `LONGEST_STEP` / clip gain nothing.
     """
-    counted = asked.records if asked.spec.protects == "record" else 1.0
-    noise = gradient.noise.sigma * gradient.unit / (math.sqrt(asked.clients) * counted)  # of a value of the mean
+    noise = asked.mean_noise(gradient)
     return min(WEIGHT_NOISE / (math.sqrt(asked.gradients) * noise), LONGEST_STEP / asked.spec.clip)
 
 
-def _spent(asked: Question, found: Budgeting, scale: float) -> float:
-    """The epsilon that all rounds of a client together spend, as its ledger counts."""
+def share_for(asked: HeadQuestion, sigma: float) -> float:
+    """The part of the budget that second moments take, where the recipe does not say it: from public numbers alone.
+
+    Their noise is a symmetric matrix with a spectral norm of about 2 s sqrt(maps), s the deviation in an entry of A/n.
+    The least share from `LEAST_SHARE` to `MOST_SHARE` that keeps it to half of the floor, where it hardly changes what
+    records are whitened by. Where none does, `USUAL_SHARE`: more would take more from the gradients than it gives.
+    `sigma` is the noise of all rounds together, in units of what a record adds; n is what silos announce.
+    """
+    spread = math.sqrt(2) * sigma * math.sqrt(asked.clients / asked.shares) / (asked.clients * asked.counted)
+    needed = (2 * spread * math.sqrt(asked.form.maps) / (asked.spec.moments.floor / 2)) ** 2
+    return max(needed, LEAST_SHARE) if needed <= MOST_SHARE else USUAL_SHARE
+
+
+def spent(asked: HeadQuestion, found: Budgeting, scale: float) -> float:
+    """The epsilon that all rounds of a client together spend: as the statement says, or as its ledger counts."""
+    if not asked.ledger:
+        parts = [] if found.moments is None else [found.moments]
+        losses = [own.guarantee(asked.adversary, asked.adjacency, scale).loss for own in [*parts, found.gradient]]
+        return accountant.compose([*losses[:-1], *losses[-1:] * asked.gradients], adjacency=asked.adjacency).epsilon(
+            asked.spec.delta
+        )
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
     for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
         if part is not None:
@@ -591,10 +686,11 @@ def _spent(asked: Question, found: Budgeting, scale: float) -> float:
     return account.spent
 
 
-def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
+def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     """The grids whose noise is `sigma` times what a record adds in all rounds together, or a little more."""
-    spec, shares = asked.spec, asked.shares
-    share = spec.moments.share
+    spec, shares, share = asked.spec, asked.shares, asked.spec.moments.share
+    if share is None:
+        share = share_for(asked, sigma)
     moments, limit = None, LONGEST_UNIT
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
@@ -604,11 +700,8 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
                 "its second moments: set method.moments.share higher, or 0"
             )
     each = sigma * math.sqrt(asked.gradients / (1 - share))
-    bits, wanted = spec.resolution or 4, LONGEST_ROW * RESIDUALS / shortest
+    bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
-    while spec.resolution is None and clip < wanted and bits < MOST_BITS:
-        bits += 1
-        clip = _steps(bits, shares, each)
     if clip < FEWEST_STEPS:
         raise InvalidInput(
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
@@ -626,7 +719,18 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     noise = noises.discrete_gaussian(bits)
     modulus = spec.bits or _modulus(asked, row * residual, noise)
     gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
-    return Budgeting(moments, gradient, limit, row, residual, shares)
+    return Budgeting(moments, gradient, limit, row, residual, shares, share)
+
+
+def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> int:
+    """The bits of a silo's noise: as few as leave rounding harmless, and what the tables lack small beside delta."""
+    enough = [b for b in range(4, MOST_BITS + 1) if _steps(b, asked.shares, sigma) * shortest >= FEWEST_CLIP]
+
+    def lack(bits: int) -> float:
+        return asked.gradients * asked.values * noises.discrete_gaussian(bits).slack(asked.shares).tau
+
+    fine = (b for b in enough if _steps(b, asked.shares, sigma) * shortest >= LONGEST_ROW * RESIDUALS)
+    return next((b for b in fine if lack(b) <= asked.spec.delta / 4), min(enough, key=lack, default=MOST_BITS))
 
 
 def _steps(bits: int, shares: int, sigma: float) -> int:
@@ -634,7 +738,7 @@ def _steps(bits: int, shares: int, sigma: float) -> int:
     return math.floor(noises.discrete_gaussian(bits).slack(shares).sigma / sigma)
 
 
-def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
+def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
     """The sum of second moments with noise sigma times what a record adds, and the length of whole unit vectors."""
     bits, limit = 4, 0
     while limit < LONGEST_UNIT // math.sqrt(2) and bits < MOST_BITS:
@@ -650,7 +754,7 @@ def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
     return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit), limit
 
 
-def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
+def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
     """m: so that no sum of twice the records announced, all alike, and hardly ever its noise, wraps around 2^m."""
     records = 2 * asked.records if asked.spec.protects == "record" else 1.0
     most = asked.clients * records * largest + 12 * math.sqrt(asked.clients) * noise.sigma
@@ -661,11 +765,13 @@ __all__ = [
     "GRADIENT",
     "MOMENTS",
     "Budgeting",
+    "HeadQuestion",
     "Moments",
     "NoisySum",
     "PrivateHead",
-    "Question",
     "VectorLimits",
     "planned",
+    "share_for",
+    "spent",
     "step_for",
-]
+]  # fmt: skip

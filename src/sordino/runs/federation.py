@@ -102,7 +102,8 @@ class Federation:
         """The delta at which the statement gives its figures."""
         if self.budgets and self.budgets[0].delta > 0:
             return self.budgets[0].delta
-        target = getattr(self.recipe.method, "target", None)
+        own = self.recipe.method
+        target = own if hasattr(own, "delta") else getattr(own, "target", None)
         return float(target.delta) if target is not None else 1e-5
 
 
