@@ -1,6 +1,8 @@
 // Five people with five browsers sum up over public features: second moments, then gradients. One reloads in between.
 import { drawSome, federation, follow, join_, launch, participant, record, state, stroke, tell, until, wanted } from "./pages.mjs";
 
+const seconds = wanted.patience ?? 90;
+const timeout = 1000 * seconds;
 const browser = await launch();
 try {
   const people = await Promise.all(wanted.tokens.map(() => participant(browser)));
@@ -13,14 +15,14 @@ try {
   await join_(second, { invite: wanted.tokens[1], before: (page) => (wanted.drawn ? drawSome(page, 3) : null) });
   for (const [k, one] of others.entries()) await join_(one, { invite: wanted.tokens[k + 2] });
 
-  await first.page.waitForSelector('.sent tbody tr[data-round="1"]', { timeout: 120_000 });
+  await first.page.waitForSelector('.sent tbody tr[data-round="1"]', { timeout });
   const before = await record(first);
   await first.page.reload();
-  await first.page.waitForSelector(`.sent tbody tr[data-round="${before.at(-1).round + 1}"]`, { timeout: 60_000 });
+  await first.page.waitForSelector(`.sent tbody tr[data-round="${before.at(-1).round + 1}"]`, { timeout });
   const after = await record(first);
   tell({ what: "reloaded", intact: before.every(({ head }, k) => after[k]?.head === head) });
 
-  const end = await follow(({ state }) => state === "finished", wanted.seconds ?? 90);
+  const end = await follow(({ state }) => state === "finished", seconds);
   for (const one of people) await until(one, ["ended"], 20);
   await stroke(people[2].page);
   await people[2].page.waitForSelector(".answers li");

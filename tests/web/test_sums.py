@@ -7,7 +7,7 @@ import pytest
 
 from sordino.errors import InvalidInput
 from sordino.learning.stacked_model import Execution
-from sordino.learning.unit_vectors import MATRIX_BITS, Form
+from sordino.learning.unit_vectors import MATRIX_BITS
 from sordino.methods.private_head import GRADIENT, MOMENTS
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
@@ -22,7 +22,10 @@ from tests.client import people
 from tests.web.test_join import Member
 from tests.web.visitors import server
 
-SMALL = "name=demo", "method.announced_size=20", "data.train_limit=60", "data.test_limit=30", "rounds.count=3"
+SMALL = (
+    "name=demo", "method.announced_size=20", "data.train_limit=60", "data.test_limit=30", "rounds.count=3",
+    'clients.budget={ limit = 1.0, delta = 1e-5, adjacency = "record-add-remove" }',
+)  # fmt: skip
 
 
 def recipe(*changes):
@@ -104,7 +107,7 @@ def test_a_modulus_that_pages_cannot_hold_is_refused():
 
 
 def test_the_shipped_recipe_runs_in_pages():
-    assert task_of(Recipe.load("proven-mnist-pages")).content["clients"] == 5
+    check(Recipe.load("proven-mnist-pages"))
 
 
 def test_a_federation_that_anybody_may_join_is_refused_and_invitations_are_the_remedy(tmp_path):
@@ -113,13 +116,6 @@ def test_a_federation_that_anybody_may_join_is_refused_and_invitations_are_the_r
     with pytest.raises(InvalidInput, match="--invite"):
         HostedFederation(recipe(), tmp_path / "open", HostingRules())
     assert HostedFederation(recipe(), tmp_path / "invited", HostingRules(by_invitation=True)).name == "demo"
-
-
-def test_unit_vectors_too_short_for_a_bounded_mean_are_refused():
-    """|m| <= factor sqrt(cells) |u| is at most |u|^2 only where a whole factor fits."""
-    assert Form(9, 16).mean_factor(4) == 1
-    with pytest.raises(InvalidInput, match="too short"):
-        Form(9, 16).mean_factor(3)
 
 
 def test_native_clients_come_to_the_simulations_model_and_the_server_hands_out_what_scores_take(tmp_path):

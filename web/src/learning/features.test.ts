@@ -41,7 +41,7 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
   test("have Python's features, whole vectors, second moments, whitened records and gradients, bit for bit", async () => {
     expect([maps, down, across]).toEqual(expected.maps);
     const form = new NormalForm({ maps, cells, groups, roots }, limit);
-    const moments = limit ** 2 >= cells ? new SecondMoments(maps, cells, limit) : null;
+    const moments = new SecondMoments(maps, cells, limit);
     const images = await imagesOf(shape);
     const white = new WhitenedRecords(images.length, cells, await whiteningOf(maps), expected.bias, expected.row);
     const { classes } = expected;
@@ -54,7 +54,7 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
       const whole = form.whole(features);
       expect(hashed(whole, Int32Array)).toEqual(expected.whole[i]);
       expect(squares(whole)).toBeLessThanOrEqual(limit ** 2);
-      moments?.add(whole);
+      moments.add(whole);
       white.set(i, whole, 0);
       const row = white.whole.subarray(i * white.width, (i + 1) * white.width);
       expect(hashed(row, Int32Array)).toEqual(expected.whitened[i]);
@@ -64,7 +64,7 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
       expect(squares(parts)).toBeLessThanOrEqual(expected.residual ** 2);
       addOuter(total, parts, white.whole, i * white.width, white.width);
     });
-    if (moments) expect(hashed(moments.sums, Float64Array)).toEqual(expected.moments);
+    expect(hashed(moments.sums, Float64Array)).toEqual(expected.moments);
     const sum = new Float64Array(total.length);
     addFlat(sum, total, white.width - 1, classes);
     expect(hashed(sum, Float64Array)).toEqual(expected.sums);
@@ -163,8 +163,10 @@ describe("second moments", () => {
     }
   });
 
-  test("refuse vectors that are too short for a bounded mean", () => {
-    expect(meanFactor(7, 49)).toBe(1);
-    expect(() => meanFactor(6, 49)).toThrow(Refused);
+  test("have no mean of vectors that are too short for a bounded one", () => {
+    expect([6, 7, 13, 14].map((limit) => meanFactor(limit, 49))).toEqual([0, 1, 1, 2]);
+    const moments = new SecondMoments(1, 49, 6);
+    moments.add(new Float64Array(49).fill(1));
+    expect([...moments.sums]).toEqual([49, 0]);
   });
 });

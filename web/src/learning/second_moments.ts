@@ -5,21 +5,14 @@
  * A record's A is positive semidefinite with trace |u|^2, so that its norm is at most limit^2, and its part of m is at most
  * factor * sqrt(cells) * |u| <= limit^2 long: both together move by sqrt(2) limit^2.
  */
-import { Refused } from "../wire/refusal.ts";
-
 /** How many numbers A's upper triangle and m have. */
 export const momentsOf = (maps: number): number => (maps * (maps + 1)) / 2 + maps;
 
 /** By how much one record moves A and m together, at most: an L2 norm. */
 export const momentsSensitivity = (limit: number): number => Math.sqrt(2) * limit * limit * (1 + 2 ** -50);
 
-/** What sums over cells are multiplied by in m. Where vectors are too short for a whole one, nothing bounds m. */
-export function meanFactor(limit: number, cells: number): number {
-  if (!(limit * limit >= cells)) {
-    throw new Refused(`this page cannot take part: vectors of length ${limit} over ${cells} cells are too short for second moments`);
-  }
-  return Math.floor(limit / Math.sqrt(cells));
-}
+/** What sums over cells are multiplied by in m; 0 where vectors are too short. */
+export const meanFactor = (limit: number, cells: number): number => Math.floor(Math.sqrt(Math.floor((limit * limit) / cells)));
 
 export class SecondMoments {
   /** A's upper triangle with its diagonal, row by row, then m */

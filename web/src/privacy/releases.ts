@@ -2,7 +2,7 @@
 import { buildMechanism } from "../bits/build.ts";
 import { FARTHEST, type Slack, discreteGaussian, gridFor } from "../bits/discrete.ts";
 import type { ValueLoss } from "../bits/mechanisms.ts";
-import { meanFactor, momentsSensitivity } from "../learning/second_moments.ts";
+import { momentsSensitivity } from "../learning/second_moments.ts";
 import type { Plan } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Release, type StatedLoss, type Strength, type Task, stageOf } from "../wire/task.ts";
@@ -39,11 +39,7 @@ function ofSums({ training, plan }: Task, { mechanism }: Strength, round: number
   if (training.kind !== "sums" || mechanism.name !== "noisy-sums") throw new Error("not sums");
   const stage = stageOf(mechanism, round);
   const { unit, row, residual } = mechanism.limits;
-  let own = row * residual;
-  if (round <= plan.bare) {
-    meanFactor(unit, training.cells); // refuses vectors whose mean nothing bounds
-    own = momentsSensitivity(unit);
-  }
+  const own = round <= plan.bare ? momentsSensitivity(unit) : row * residual;
   if (!(own <= stage.sensitivity * (1 + 1e-12))) {
     throw new Refused(`this page cannot take part: one record moves "${stage.what}" by ${own} steps, and not by ${stage.sensitivity} at most`);
   }
