@@ -28,8 +28,8 @@ $(BENCH): $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' && touch $@ \
 	  || echo "The libraries to compare with could not be installed; only Sordino and numpy are measured."
 
-run: $(READY) ## the main job on embedded data: three silos learn digits, each record protected
-	$(BIN)/sordino run quickstart
+run: $(READY) ## the main job on embedded data: three silos learn digits at epsilon 1, proven for each record
+	$(BIN)/sordino run proven-digits
 
 serve: $(READY) page ## a federation to try alone: open one of the links that are printed
 	$(BIN)/sordino serve webfed-digits --invite --set rounds.quorum=1

@@ -15,6 +15,10 @@ from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
 TWO_POINT = ("--mechanism", "two-point", "--values", "650", "--rounds", "10", "--epsilon", "50")
+HEAD = (
+    "--mechanism", "private-head", "--maps", "81", "--records", "600", "--clients", "100", "--rounds", "51",
+    "--epsilon", "1",
+)  # fmt: skip
 
 
 def run(*arguments):
@@ -91,7 +95,7 @@ def test_all_mechanisms_are_compared_if_none_is_named():
 
 def test_every_mechanism_that_can_be_planned_is_offered():
     planned_ones = {name for name, mechanism in mechanisms().items() if mechanism.tunings(Ranges(1.0, 1.0))}
-    assert {*NAMES} == {*planned_ones, "dp-sgd"}
+    assert {*NAMES} == {*planned_ones, "dp-sgd", "private-head"}
 
 
 def test_the_other_way_round_it_counts_rounds():
@@ -107,30 +111,28 @@ def test_the_other_way_round_it_counts_rounds():
 def test_a_recipe_is_planned_with_its_own_model_clients_and_rounds():
     pytest.importorskip("torch")
     settings = ("--set", "rounds.count=10", "--set", "split.clients=20", "--set", "clients.epsilon=1")
-    (row,) = planned("--recipe", "two-point-digits", *settings, "--epsilon", "50")
+    (row,) = planned("two-point-digits", *settings, "--epsilon", "50")
     assert (row["values"], row["rounds"], row["average"]["clients"]) == (650, 10, 20)
     assert row["parameter"] == {"name": "clients.epsilon", "value": 0.0076923}
-    (other,) = planned(
-        "--recipe", "two-point-digits", *settings, "--epsilon", "50", "--mechanism", "laplace", "--norm", "l1"
-    )
+    (other,) = planned("two-point-digits", *settings, "--epsilon", "50", "--mechanism", "laplace", "--norm", "l1")
     assert other["parameter"] == {"name": "epsilon per upload", "value": 5.0}
 
 
 def test_a_recipe_of_what_is_only_claimed_is_planned_by_claims_and_refused_a_proven_budget():
     pytest.importorskip("torch")
     settings = ("--set", "rounds.count=20", "--set", "data.source=digits", "--set", "model.name=logistic")
-    (row,) = planned("--recipe", "ldp-fl-mnist-privunit", *settings)
+    (row,) = planned("ldp-fl-mnist-privunit", *settings)
     assert row["budget"]["basis"] == "claimed"
     assert row["parameter"] == {"name": "clients.epsilon", "value": 25.0}
     assert row["all_rounds"]["statement"] in ("infinite", "infinity")
-    refused = run("--recipe", "ldp-fl-mnist-privunit", *settings, "--epsilon", "500")
+    refused = run("ldp-fl-mnist-privunit", *settings, "--epsilon", "500")
     assert refused.exit_code == 1 and "gaussian with norm l2" in " ".join(refused.stderr.split())
 
 
 def test_a_recipes_own_budgets_are_planned_one_by_one():
     pytest.importorskip("torch")
     settings = ("--set", "clients.budget.limit.values=[6500, 650]", "--set", "clients.budget.limit.shares=[0.5, 0.5]")
-    rows = planned("--recipe", "two-point-digits", *settings, "--rounds", "10")
+    rows = planned("two-point-digits", *settings, "--rounds", "10")
     assert [(row["budget"]["limit"], row["parameter"]["value"]) for row in rows] == [(650, 0.1), (6500, 1.0)]
 
 
@@ -153,14 +155,14 @@ def test_every_kind_of_mechanism_in_a_recipe_can_be_planned(mechanism, parameter
         f'[clients]\n{epsilon}\n[method]\nname = "fedavg"\nmechanism = {mechanism}\n'
         '[method.range]\nkind = "fixed"\nradius = 0.1\n[rounds]\ncount = 3\n'
     )
-    (row,) = planned("--recipe", str(recipe), "--epsilon", "30", "--delta", "1e-5")
+    (row,) = planned(str(recipe), "--epsilon", "30", "--delta", "1e-5")
     assert row["parameter"]["name"] == parameter
     assert 29.9 < row["all_rounds"]["ledger"] <= 30
 
 
 def test_a_silos_target_is_the_budget_of_its_recipe():
     pytest.importorskip("torch")
-    (row,) = planned("--recipe", "quickstart")
+    (row,) = planned("quickstart")
     assert row["mechanism"] == "dp-sgd"
     assert row["budget"]["adjacency"] == "record (add/remove)"
     assert row["average"]["noise"] > 0
@@ -183,11 +185,20 @@ def test_a_silos_target_is_the_budget_of_its_recipe():
         ((*TWO_POINT, "--adjacency", "label"), "record-replace"),
         ((*TWO_POINT, "--adjacency", "household"), "client"),
         ((*TWO_POINT, "--update-norm", "0"), "--update-norm must be"),
-        ((*TWO_POINT, "--set", "rounds.count=3"), "--recipe"),
-        (("--recipe", "no-such-recipe", "--epsilon", "1"), "no recipe 'no-such-recipe'"),
-        (("--recipe", "fedavg-digits", "--epsilon", "1"), "adds no noise"),
-        (("--recipe", "two-point-digits"), "sets no budget"),
-        (("--recipe", "two-point-digits", "--delta", "1e-5"), "give --epsilon"),
+        ((*TWO_POINT, "--set", "rounds.count=3"), "name one"),
+        (("no-such-recipe", "--epsilon", "1"), "no recipe 'no-such-recipe'"),
+        (("fedavg-digits", "--epsilon", "1"), "adds no noise"),
+        (("two-point-digits",), "sets no budget"),
+        (("two-point-digits", "--delta", "1e-5"), "give --epsilon"),
+        ((*TWO_POINT, "--maps", "3"), "private-head"),
+        ((*HEAD, "--values", "39701"), "39,700"),
+        ((*HEAD, "--values", "39700", "--rounds", "1"), "2 or more"),
+        ((*HEAD, "--values", "39700", "--clients", "3"), "--honest 1"),
+        ((*HEAD, "--values", "39700", "--honest", "91"), "90 of 100"),
+        ((*HEAD, "--values", "39700", "--radius", "1"), "--radius"),
+        ((*HEAD, "--values", "39700", "--adjacency", "label"), "record-add-remove or client"),
+        ((*HEAD, "--values", "39700", "--mechanism", "laplace"), "by itself"),
+        (("quickstart", "--mechanism", "private-head"), "none of private-head"),
     ],
     ids=lambda v: "-".join(v).replace("--", "") if isinstance(v, tuple) else "",
 )
@@ -250,7 +261,61 @@ def test_planning_without_a_recipe_does_not_load_the_learning_stack():
     assert done.stdout == "0 []\n"
 
 
-def test_a_recipe_without_its_option_is_refused_with_the_option():
-    result = run("webfed-digits", "--epsilon", "4")
-    assert result.exit_code == 1
-    assert "--recipe webfed-digits" in result.stderr
+# --- a linear head on public features
+
+
+def test_a_head_is_planned_from_plain_numbers_to_grids_noise_and_bytes():
+    pytest.importorskip("torch")
+    found = planned(*HEAD, "--values", "39700")
+    moments, gradient = found["sums"]
+    assert (found["honest"], found["adversary"], found["adjacency"]) == (80, "summed(80)", "record (add/remove)")
+    assert (moments["times"], moments["values"], gradient["times"], gradient["values"]) == (
+        1,
+        81 * 82 // 2 + 81,
+        50,
+        39700,
+    )
+    grid = found["grid"]
+    assert grid["row"] * grid["residual"] == grid["clip"] == gradient["steps"]
+    assert gradient["noise_multiplier"] == pytest.approx(2 ** gradient["noise_bits"] * 80**0.5 / grid["clip"], rel=1e-6)
+    square = moments["noise_multiplier"] ** -2 + 50 * gradient["noise_multiplier"] ** -2  # mu^2 adds up
+    assert moments["noise_multiplier"] ** -2 / square == pytest.approx(found["moments_share"], rel=0.02)
+    assert 0.9 < found["proven"] <= 1.0 < found["proven_alone"]
+    largest = 2 * 60_000 * grid["clip"]  # no sum of twice the records announced wraps around
+    assert 2 ** (gradient["modulus_bits"] - 1) > largest
+    assert gradient["report_bytes"] == 39700 * -(-(gradient["modulus_bits"] + 7) // 8)
+    per_value = gradient["noise_multiplier"] * (100 / 80) ** 0.5 * 0.03 / 60_000  # all silos' noise, over all records
+    assert gradient["mean_noise"] == pytest.approx(per_value, rel=0.1)
+
+
+def test_every_silo_alone_needs_as_much_noise_as_all_honest_ones_together():
+    pytest.importorskip("torch")
+    summed, alone = (planned(*HEAD, "--values", "39700", *more) for more in ((), ("--honest", "1")))
+    assert (alone["honest"], alone["adversary"]) == (1, "server")
+    assert alone["proven"] == pytest.approx(summed["proven"], rel=0.01) == alone["proven_alone"]
+    for own, other in zip(alone["sums"], summed["sums"], strict=True):
+        assert own["noise_multiplier"] == pytest.approx(other["noise_multiplier"], rel=0.05)
+        assert own["mean_noise"] == pytest.approx(other["mean_noise"] * 80**0.5, rel=0.15)
+
+
+def test_a_recipe_of_a_head_is_planned_with_its_own_numbers_and_those_given():
+    pytest.importorskip("torch")
+    own = ("proven-digits", "--set", "split.clients=10", "--clients", "20", "--epsilon", "2", "--rounds", "8")
+    found = planned(*own)
+    assert (found["clients"], found["epsilon"], found["rounds"]) == (20, [2.0], 8)
+    assert found["proven"] <= 2.0
+    text = run(*own).stdout
+    assert "8 rounds of 20 silos" in text and "bytes a report" in text.replace("\n", " ")
+
+
+def test_the_guides_table_of_a_head_is_what_its_command_prints():
+    pytest.importorskip("torch")
+    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
+    (command,) = re.findall(r"\$ sordino plan (--mechanism private-head .*)", page)
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:7]]
+    shown = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in run(*command.split()).stdout.splitlines()
+        if line.startswith("│")
+    ]
+    assert told == shown

@@ -13,7 +13,7 @@ from tests.golden import make_web
 STORED: dict[str, Any] = json.loads(make_web.WEB.read_text())
 
 
-@pytest.mark.parametrize("part", ["frames", "signing", "counts", "whole_noise", "whole_sums"])
+@pytest.mark.parametrize("part", ["frames", "signing", "counts", "whole_noise", "whole_sums", "noisy_sums"])
 def test_bytes_that_pages_must_reproduce_are_those_of_python(part: str) -> None:
     assert json.loads(json.dumps(getattr(make_web, part)())) == STORED[part]
 

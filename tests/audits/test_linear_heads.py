@@ -151,7 +151,7 @@ def test_scores_tell_coins_nearly_as_well_as_the_noise_allows(runs: dict[str, Fi
     for parties, shares in ((4, 4), (None, 1)):
         squares = [
             times * (part.sensitivity / part.noise.slack(shares).sigma) ** 2
-            for part, times in zip(linear_heads._parts(method), (1, 2), strict=True)
+            for part, times in zip(method.stages, (1, 2), strict=True)
         ]
         mu = math.sqrt(sum(squares))
         assert 0.5 * mu < apart(flock, scores[parties]) < mu + 1

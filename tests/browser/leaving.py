@@ -43,8 +43,8 @@ def check_text(text: str) -> None:
         assert set(message) == {"type"}, message
 
 
-def check_binary(frame: bytes, plans: Mapping[bytes, int], body_bytes: int) -> Answer | None:
-    """A response whose answer is to a plan that came, with a body of exactly the mechanism's size."""
+def check_binary(frame: bytes, plans: Mapping[bytes, int], body_bytes: int | Sequence[int]) -> Answer | None:
+    """A response whose answer is to a plan that came, with a body of exactly the mechanism's size (in each round)."""
     response = Response.decode(frame)
     assert response.encode() == frame, "there is something behind the response's parts"
     assert response.receipt == b""
@@ -54,7 +54,8 @@ def check_binary(frame: bytes, plans: Mapping[bytes, int], body_bytes: int) -> A
         return None
     answer = Answer.decode(response.payload)
     assert plans[answer.digest] == answer.round
-    assert len(answer.body) == (body_bytes if answer.kind == Kind.REPORT else 0)
+    size = body_bytes if isinstance(body_bytes, int) else body_bytes[answer.round - 1]
+    assert len(answer.body) == (size if answer.kind == Kind.REPORT else 0)
     assert response.fine == (answer.kind == Kind.REPORT)
     return answer
 
@@ -73,7 +74,7 @@ def plans_in(frames: Sequence[Mapping[str, str]]) -> dict[bytes, int]:
 
 
 def check_frames(
-    sent: Sequence[Mapping[str, str]], received: Sequence[Mapping[str, str]], body_bytes: int
+    sent: Sequence[Mapping[str, str]], received: Sequence[Mapping[str, str]], body_bytes: int | Sequence[int]
 ) -> list[Answer]:
     """All frames that a page sent; the reports among them."""
     plans = plans_in(received)

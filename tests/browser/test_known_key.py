@@ -27,9 +27,12 @@ from tests.browser.stage import Browser, play, served
 from tests.client import people
 
 KEY = 7
-ALONE = ['method.aggregation={ kind = "mean" }', "rounds.quorum=1"]  #: one page is enough; a rule needs more
+ALONE = ('method.aggregation={ kind = "mean" }', "rounds.quorum=1")  #: one page is enough; a rule needs more
+SUMS = ("method.announced_size=500", "rounds.quorum=1")
 REPORTS = 2
-BODY_BYTES = {"webfed-digits": 4 * 650, "two-point-digits": 82}  #: float32 values; bits, 650 of them in whole bytes
+#: float32 values; bits, 650 of them in whole bytes; sums modulo 2^34 and 2^27, of second moments and of a gradient
+BODY_BYTES = {"webfed-digits": 4 * 650, "two-point-digits": 82, "proven-digits": (5 * 54, *[4 * 1450] * 29)}
+TOGETHER = {ALONE: ("webfed-digits", "two-point-digits"), SUMS: ("proven-digits",)}
 
 
 def plans(received: list[dict[str, str]]) -> dict[int, Plan]:
@@ -39,11 +42,10 @@ def plans(received: list[dict[str, str]]) -> dict[int, Plan]:
     return {plan.round: plan for plan in found}
 
 
-def native(folder: Path, name: str, federation: str) -> Client:
+def native(folder: Path, name: str, recipe: Recipe, federation: str) -> Client:
     """A native client with the records of the page's slot, and with the key that the page had."""
-    recipe = Recipe.load(name, ALONE)
     data = {"source": "digits", "rows": ranges([int(k) for k in wire(recipe).parts[0]])}
-    adjacency = "record-add-remove" if name == "webfed-digits" else "client"
+    adjacency = "client" if name == "two-point-digits" else "record-add-remove"
     budget = {"limit": 1e6, "delta": 1e-5, "adjacency": adjacency}
     Client.create(folder, Settings.of({"data": data, "budget": budget})).close()
     key = bytes([KEY]) * KEY_BYTES
@@ -53,25 +55,26 @@ def native(folder: Path, name: str, federation: str) -> Client:
     return client
 
 
+@pytest.mark.parametrize("settings", TOGETHER, ids=["one release a round", "sums in stages"])
 def test_a_report_is_what_the_encoder_makes_with_that_key(
-    browser: Browser, tmp_path: Path, subtests: pytest.Subtests
+    browser: Browser, tmp_path: Path, subtests: pytest.Subtests, settings: tuple[str, ...]
 ) -> None:
-    alone = [word for change in ALONE for word in ("--set", change)]
-    with served(tmp_path, *BODY_BYTES, *alone, "--gather", "0", "--invite") as server:
-        tokens = {name: re.findall(rf"federation={name}&token=([^&\s]+)", server.said())[0] for name in BODY_BYTES}
-        told = play("known_key", browser, server, federations=list(BODY_BYTES), tokens=tokens, key=KEY, reports=REPORTS)
-    for name, size in BODY_BYTES.items():
+    names = TOGETHER[settings]
+    options = [word for change in settings for word in ("--set", change)]
+    with served(tmp_path, *names, *options, "--gather", "0", "--invite") as server:
+        tokens = {name: re.findall(rf"federation={name}&token=([^&\s]+)", server.said())[0] for name in names}
+        told = play("known_key", browser, server, federations=names, tokens=tokens, key=KEY, reports=REPORTS)
+    for name in names:
         with subtests.test(name):
+            recipe = Recipe.load(name, settings)
             check_requests(told[name]["requests"], server.url)
-            reports = check_frames(told[name]["sent"], told[name]["received"], size)
+            reports = check_frames(told[name]["sent"], told[name]["received"], BODY_BYTES[name])
             asked = plans(told[name]["received"])
             assert len(reports) >= REPORTS
-            with native(tmp_path / name, name, asked[reports[0].round].federation) as client:
+            with native(tmp_path / name, name, recipe, asked[reports[0].round].federation) as client:
                 for report in reports[:REPORTS]:
-                    expected = Answer.decode(
-                        client.answer("report", people.signed(asked[report.round], given=Recipe.load(name, ALONE)))
-                    )
-                    compare(name, report, expected)
+                    message = people.signed(asked[report.round], given=recipe)
+                    compare(name, report, Answer.decode(client.answer("report", message)))
 
 
 def compare(name: str, report: Answer, expected: Answer) -> None:
@@ -80,6 +83,8 @@ def compare(name: str, report: Answer, expected: Answer) -> None:
     if name == "two-point-digits":
         ours, theirs = (np.unpackbits(np.frombuffer(body, np.uint8)) for body in (report.body, expected.body))
         assert np.count_nonzero(ours != theirs) <= 1
+    elif name == "proven-digits":
+        assert report.body == expected.body
     else:
         ours, theirs = (np.frombuffer(body, "<f4") for body in (report.body, expected.body))
         assert np.max(np.abs(ours)) > 0.1, "the noise is there"

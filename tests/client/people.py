@@ -214,8 +214,24 @@ METHODS: dict[str, dict[str, Any]] = {
         "clients.epsilon": None,
         "training": {"optimizer": {"name": "sgd", "lr": 1.0}},
     },
+    "private-head": {
+        "method": {
+            "name": "private-head",
+            "extractor": {"kind": "scattering", "scales": 1, "angles": 2},
+            "channel": {"kind": "direct"},
+            "announced_size": 20,
+        },
+        "training": {},
+        "clients.epsilon": 4.0,
+    },
     "local-only": {"method": {"name": "local-only"}, "clients.epsilon": None},
 }
+
+
+def adjacency(name: str) -> str:
+    """What the releases of a method are proven about."""
+    of_records = {"silo-dp", "hybrid-one", "private-head"}
+    return "record-add-remove" if name in of_records else "record-replace" if "ldpfl" in name else "client"
 
 
 def method_recipe(name: str) -> Recipe:

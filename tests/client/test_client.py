@@ -244,8 +244,10 @@ def test_every_method_answers_as_its_simulation_does(tmp_path, name):
 
     given = people.method_recipe(name)
     federation = people.wire(given)
-    adjacency = "record-replace" if "ldpfl" in name else "client"
-    own = {"limit": 1e12, "unproven": ["labels", "randomised records"], "budget": {"adjacency": adjacency}}
+    own = {
+        "limit": 1e12, "unproven": ["labels", "randomised records"],
+        "budget": {"adjacency": people.adjacency(name), "delta": 1e-5},
+    }  # fmt: skip
     fleet = people.DirectFleet(people.members(tmp_path, federation, injected=True, **own))
     coordinator = people.coordinator(federation, fleet)
     if federation.method.preparation(NAME) is not None:
@@ -261,10 +263,8 @@ def test_fresh_randomness_serves_every_method(tmp_path):
     """Fresh keys refuse to give a word out twice: no method may ask for one."""
     for name in people.METHODS:
         given = people.method_recipe(name)
-        adjacency = {"silo-dp": "record-add-remove"}.get(name, "record-replace" if "ldpfl" in name else "client")
-        own = settings(
-            limit=1e12, unproven=["labels", "randomised records"], budget={"adjacency": adjacency, "delta": 1e-5}
-        )
+        budget = {"adjacency": people.adjacency(name), "delta": 1e-5}
+        own = settings(limit=1e12, unproven=["labels", "randomised records"], budget=budget)
         with joined(tmp_path / name, given, own) as client:
             of = plans(given)
             if client._member(NAME).prepares:

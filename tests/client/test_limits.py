@@ -45,6 +45,13 @@ from tests.client import people
 from tests.client.people import COST, KEY, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny
 
+
+def features(**method: Any) -> dict[str, Any]:
+    """A linear head on features of records."""
+    own: dict[str, Any] = people.METHODS["private-head"]
+    return {**own, "method": {**own["method"], **method}}
+
+
 #: what a recipe asks for, by the limit that it exceeds
 HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
     "rounds": (Reason.LIMIT_ROUNDS, {"rounds.count": 20_000}),
@@ -85,6 +92,11 @@ HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
             "model": {"name": "ldpfl-dense", "options": {"hidden": [1]}},
             "clients.epsilon": 0.5,
         },
+    ),
+    "features of many records": (Reason.LIMIT_MEMORY, features(announced_size=10**7)),
+    "features that take long": (
+        Reason.LIMIT_SECONDS,
+        features(announced_size=10**6, extractor={"kind": "scattering", "scales": 3, "angles": 32}),
     ),
     "batch": (Reason.LIMIT_MEMORY, {"training": {"steps": 1, "batch_size": 10**8}}),
     "trained extractor": (

@@ -541,9 +541,19 @@ def test_a_folder_holds_everything_and_it_agrees(tmp_path):
     assert page.open == [] and "all 3 rounds are done" in words and f"{outcome.accuracy:.1%}"[:-3] in words
 
 
-@pytest.mark.parametrize("changes", [{}, {**BATCH_NORM, "model.buffers": "release"}], ids=["plain", "batch-norm"])
-def test_a_model_that_is_loaded_scores_as_the_run_did(changes, tmp_path):
-    given = recipe(changes)
+LOADED = {
+    "plain": recipe(),
+    "batch-norm": recipe({**BATCH_NORM, "model.buffers": "release"}),
+    "private-head": Recipe.load("proven-digits").with_({"rounds.count": 5}),
+    "private-head of oriented cells": Recipe.load("proven-digits").with_(
+        {"rounds.count": 3, "method.extractor": {"kind": "oriented", "cells": 4}, "method.announced_size": 100}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_model_that_is_loaded_scores_as_the_run_did(name, tmp_path):
+    given = LOADED[name]
     outcome = sordino.run(given, folder=tmp_path / "run")
     model = sordino.load_model(tmp_path / "run")
     exam = wire(given).exams["test"]
@@ -551,6 +561,7 @@ def test_a_model_that_is_loaded_scores_as_the_run_did(changes, tmp_path):
         scores = model(torch.from_numpy(exam.normalisation.apply(exam.examples.x)))
     assert float((scores.argmax(1).numpy() == exam.examples.y).mean()) == outcome.accuracy
     assert not model.training
+    assert set(outcome.tensors) <= set(model.state_dict())
 
 
 def test_a_model_of_another_recipe_is_not_loaded(tmp_path):

@@ -163,9 +163,8 @@ def hybrid_one(name: str) -> Recipe:
 
 
 def own_settings(name: str) -> dict[str, Any]:
-    adjacency = "record-replace" if "ldpfl" in name else "record-add-remove" if name in SILOS else "client"
     unproven = ["labels", "randomised records"] if "privunit" in name else ["labels"]
-    return {"limit": 1e12, "unproven": unproven, "budget": {"adjacency": adjacency, "delta": 1e-5}}
+    return {"limit": 1e12, "unproven": unproven, "budget": {"adjacency": people.adjacency(name), "delta": 1e-5}}
 
 
 SILOS = ("silo-dp", "hybrid-one")  #: what they send are reals, and no whole numbers

@@ -28,8 +28,9 @@ from sordino.learning.linear_head import LinearHead, residuals, split_clip
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, integer_rows
 from sordino.mechanisms.noise import discrete_gaussian
-from sordino.methods.interface import Cohort
+from sordino.methods.interface import Bench, Cohort
 from sordino.methods.lian_webfed import Counts
+from sordino.methods.private_head import PrivateHead
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant
 from sordino.privacy.accountant import Account
@@ -347,6 +348,32 @@ def whole_sums() -> dict[str, Any]:
     return {"x": x.double().tolist(), "y": y.tolist(), "classes": 6, "cases": cases}
 
 
+def noisy_sums() -> dict[str, Any]:
+    """Whole reports of private-head, of second moments and of a gradient, for two strengths, and of nobody."""
+    name, settings = FEDERATIONS[-1]
+    recipe = Recipe.load(name, settings)
+    method = wire(recipe).method
+    assert isinstance(method, PrivateHead)
+    x, y = data((1, 8, 8), 10, 9)
+    maps, size = method.form.maps, method.head.size
+    arrays = {
+        "parameters": numbers(WEIGHTS, size, 1.0),
+        "left": np.rint(numbers(VALUES, maps * maps, 2.0**16)).reshape(maps, maps),
+        "centre": np.rint(numbers(LABELS, maps, 2.0**20)),
+    }
+    rows = []
+    for plan in (Plan(recipe.name, 1), Plan(recipe.name, 2, {}, arrays)):
+        for client, records in ((0, ClientData(x, y)), (1, ClientData(x, y)), (0, None)):
+            cohort = Cohort((client,), (records,), ({},), (9,))
+            body = method.report(plan, cohort, lambda _: stream(), Bench()).bodies[0]
+            digest = hashlib.sha256(body).hexdigest()
+            rows.append({
+                "round": plan.round, "client": client, "records": 0 if records is None else 9, "plan_hex":
+                plan.encode().hex(), "bytes": len(body), "first_hex": body[:64].hex(), "sha256": digest,
+            })  # fmt: skip
+    return {"federation": recipe.name, "records": 9, "rows": rows}
+
+
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
 
@@ -430,6 +457,7 @@ def web() -> dict[str, Any]:
         "training": training(),
         "whole_noise": whole_noise(),
         "whole_sums": whole_sums(),
+        "noisy_sums": noisy_sums(),
         "renyi": renyi(),
         "accounts": accounts(),
     }
@@ -437,6 +465,7 @@ def web() -> dict[str, Any]:
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
+SUMS = "method.announced_size=479", "rounds.count=4"
 FEDERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("webfed-digits", ()),
     ("two-point-digits", ()),
@@ -450,6 +479,8 @@ FEDERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "method.aggregation.epsilon=0.5", "method.aggregation.limit=1000",
         ),
     ),
+    ("proven-digits", (*SUMS, 'clients.budget={ limit = 1.0, delta = 1e-5, adjacency = "record-add-remove" }')),
+    ("proven-digits", (*SUMS, "name=proven-personal", "clients.epsilon=[1.0, 0.5, 1.0]")),
 )  # fmt: skip
 
 

@@ -355,9 +355,9 @@ def test_the_scored_head_sees_what_was_trained_on() -> None:
     with torch.no_grad():
         head.left.copy_(left * 2.0**-MATRIX_BITS)
         head.centre.copy_(centre * 2.0**-MATRIX_BITS)
-        head.weight.copy_(torch.randn(CLASSES, 36, generator=rng))
+        head.fc.weight.copy_(torch.randn(CLASSES, 36, generator=rng))
         scores = head(units)
     inputs = records.whole.double() / records.scale.unsqueeze(1)
-    mine = inputs[:, :-1] @ head.weight.detach().double().T
+    mine = inputs[:, :-1] @ head.fc.weight.detach().double().T
     assert torch.allclose(mine, scores.double(), atol=0.05)
     assert torch.allclose(inputs[:, -1], torch.full((20,), 0.1, dtype=torch.float64), atol=0.01)

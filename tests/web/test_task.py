@@ -42,7 +42,7 @@ def test_a_task_has_the_layout_and_the_threshold_of_the_mechanism():
     (strength,) = content["strengths"]
     assert strength["mechanism"]["t_min"] == 1_155_094_610  # ceil(2^32 / (e + 1))
     assert strength["mechanism"]["domain"] == {"kind": "box", "centre": 0.0, "radius": pytest.approx(0.1)}
-    assert content["plan"] == {"step": "report", "settings": {}, "arrays": {"parameters": [650]}}
+    assert content["plan"] == {"step": "report", "settings": {}, "arrays": {"parameters": [650]}, "bare": 0}
     assert content["input"] == {"shape": [1, 8, 8], "mean": [0.0], "std": [16.0], "kind": "image", "largest": 16.0}
 
 

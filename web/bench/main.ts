@@ -3,7 +3,7 @@ import { Keystream } from "../src/bits/keystream.ts";
 import { JaxMultiplier } from "../src/learning/multiply.ts";
 import { Network } from "../src/learning/network.ts";
 import type { TrainingRoom } from "../src/learning/room.ts";
-import type { Layer, Task } from "../src/wire/task.ts";
+import type { Layer, PlainTraining, Task } from "../src/wire/task.ts";
 import { connect } from "../src/workers/rpc.ts";
 
 export interface Speed {
@@ -34,7 +34,7 @@ async function page(task: Task, seconds: number): Promise<Speed> {
   const { device, threads } = await remote.open(task);
   const { x, y, parameters } = made(task);
   await remote.take(x, y);
-  const job = { round: 1, parameters, noise: null, order: null };
+  const job = { round: 1, parameters, noise: null, order: null, summing: null };
   await remote.train(job);
   let [seen, taken] = [0, 0];
   while (taken < seconds) {
@@ -46,9 +46,14 @@ async function page(task: Task, seconds: number): Promise<Speed> {
   return { samplesPerSecond: seen / taken, device, threads };
 }
 
+function plainOf({ training }: Task): PlainTraining {
+  if (training.kind !== "plain") throw new Error("this benchmark takes tasks of plain training");
+  return training;
+}
+
 /** The same network trained privately: in whole numbers, one record at a time but for linear models. */
 function privately(task: Task, seconds: number): Promise<Speed> {
-  const { optimiser } = task.training;
+  const { optimiser } = plainOf(task);
   const rate = 0.1;
   const threshold = Math.floor(rate * 2 ** 32);
   const training = { kind: "private" as const, optimiser, clip: 1, noise: 1, rate, threshold, expected_batch: rate * RECORDS, steps: 5, resolution: 20 };
@@ -67,13 +72,14 @@ async function tensorflowOn(device: string, task: Task, seconds: number): Promis
   const none = { samplesPerSecond: 0, device, threads: 1 };
   if (!(await tf.setBackend(device).catch(() => false))) return none;
   await tf.ready();
-  const { input, classes, training } = task;
+  const { input, classes } = task;
+  const training = plainOf(task);
   const [channels, height = 1, width = 1] = input.shape;
   const model = tf.sequential();
   model.add(tf.layers.inputLayer({ inputShape: [height, width, channels!] }));
   for (const layer of task.model.layers) model.add(layerOf(layer));
   const optimiser = tf.train.sgd(training.optimiser.lr);
-  const batch = training.kind === "plain" ? training.batch : 32;
+  const { batch } = training;
   const { x, y } = made(task);
   const each = channels! * height * width;
   const step = () =>

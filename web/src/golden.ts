@@ -7,6 +7,9 @@ const read = (name: string) => JSON.parse(readFileSync(new URL(`../../tests/gold
 
 export const golden = read("web.json");
 
+/** Features of images, from tests/golden/make_features.py. */
+export const features = read("features.json");
+
 /** Real tasks, by the name of their federation. */
 export const tasks: Record<string, any> = Object.fromEntries(read("web_tasks.json").map((task: any) => [task.federation, task]));
 

@@ -119,7 +119,7 @@ class HeadAttacker(Attacker):
 
     def __init__(self, run: FinishedRun, flock: Flock, honest: int | None) -> None:
         self._method, self._bench = method_of(run), Bench()
-        super().__init__(flock, max(part.values for part in _parts(self._method)), honest)
+        super().__init__(flock, max(part.values for part in self._method.stages), honest)
         self._population, self._device = run.federation.population, torch.device("cpu")
         self._records: dict[int, ClientData] = {}
 
@@ -139,11 +139,6 @@ class HeadAttacker(Attacker):
         left = torch.from_numpy(part.mechanism.wrapped(seen)).float()
         unit = part.noise.sigma * math.sqrt(len(bodies))
         ear.hear(shares / unit, left / unit, 1.0)
-
-
-def _parts(method: PrivateHead) -> list[NoisySum]:
-    own = method.budgeting
-    return [part for part in (own.moments, own.gradient) if part is not None]
 
 
 # --- one record in one sum --------------------------------------------------------------------------------------------

@@ -15,13 +15,22 @@ from sordino.privacy.guarantee import Budget, Release
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
+    from sordino.recipe import Recipe
     from sordino.runs.fitting import Family, Fit, Question
+    from sordino.runs.head_plan import HeadPlan
+    from sordino.runs.plan_options import PlanOptions
     from sordino.runs.preflight import Preflight
 
-NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
+MECHANISMS = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian")
+HEAD = "private-head"
+NAMES = (*MECHANISMS, "dp-sgd", HEAD)
 
 
 def plan(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME|FILE]", help="Plan for a recipe's own model, mechanism, clients and rounds."),
+    ] = None,
     mechanism: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,13 +70,18 @@ def plan(
     update_norm: Annotated[
         float | None, typer.Option(help="The L2 norm of a client's update: compares the noise with it.")
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="Plan for a recipe's own model, mechanism, clients and rounds."),
+    maps: Annotated[int | None, typer.Option(help="private-head: maps of cells that a record's features form.")] = None,
+    classes: Annotated[int | None, typer.Option(help="private-head: classes; 10 if left out.")] = None,
+    records: Annotated[int | None, typer.Option(help="private-head: the public size of a silo.")] = None,
+    honest: Annotated[
+        int | None,
+        typer.Option(
+            help="private-head: honest silos in every secure sum; 1: every silo adds all of the noise. Default: a "
+            "tenth may be absent, and a tenth may side with the server."
+        ),
     ] = None,
     settings: Overrides = None,
     as_json: AsJson = False,
-    misplaced: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Turn a total budget into the parameters of each round, before anything is trained.
 
@@ -80,28 +94,42 @@ def plan(
 
     sordino plan --mechanism laplace --norm l1 --values 650 --epsilon 50 --parameter 4
 
-    sordino plan --recipe two-point-digits --epsilon 50 --delta 1e-5
+    sordino plan two-point-digits --epsilon 50 --delta 1e-5
+
+    sordino plan proven-mnist --epsilon 0.5 --clients 50
+
+    sordino plan --mechanism private-head --values 39700 --maps 81 --records 600 --clients 100 --rounds 51 --epsilon 1
     """
-    if misplaced:
-        raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
     from sordino.parts import registry
-    from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
+    from sordino.runs.fitting import fit, plain_cases, recipe_cases
+    from sordino.runs.plan_options import PlanOptions
 
     names = mechanism or []
     for name in names:
         if name not in NAMES and registry.address_of("mechanism", name) is None:
             raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
     options = PlanOptions(
-        epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
-    )
+        epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm,
+        maps, classes, records, honest,
+    )  # fmt: skip
     if recipe is None and settings:
-        raise InvalidInput("--set changes a recipe: name it with --recipe")
-    if recipe:
+        raise InvalidInput("--set changes a recipe: name one, such as sordino plan two-point-digits")
+    found_recipe = None
+    if recipe is not None:
         from sordino.recipe import Recipe
 
-        cases = recipe_cases(Recipe.load(recipe, settings or []), names, options)
+        found_recipe = Recipe.load(recipe, settings or [])
+    if HEAD in names or (found_recipe is not None and found_recipe.method.name == HEAD):
+        if parameter is not None or names not in ([], [HEAD]):
+            raise InvalidInput("private-head is planned by itself, from --epsilon: leave --parameter and others out")
+        _plan_head(found_recipe, options, as_json)
+        return
+    if any(given is not None for given in (maps, classes, records, honest)):
+        raise InvalidInput("--maps, --classes, --records and --honest belong to private-head: leave them out")
+    if found_recipe is not None:
+        cases = recipe_cases(found_recipe, names, options)
     else:
-        cases = plain_cases(names, options, NAMES[:-1])
+        cases = plain_cases(names, options, MECHANISMS)
     if parameter is not None:
         if rounds is not None:
             raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
@@ -122,6 +150,71 @@ def plan(
     for question in dict.fromkeys(answer.question for answer in answers):
         _print_answers(question, [answer for answer in answers if answer.question == question])
     typer.echo("\n".join(_notes(answers)))
+
+
+# --- a linear head on public features ---------------------------------------------------------------------------------
+
+
+def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> None:
+    from sordino.report import head_words
+    from sordino.runs import head_plan
+
+    if recipe is not None and not head_plan.is_head(recipe):
+        raise InvalidInput(f"the recipe {recipe.name!r} is none of private-head: leave --mechanism private-head out")
+    found = head_plan.of_numbers(options) if recipe is None else head_plan.of_recipe(recipe, options)
+    if as_json:
+        print_json(_head_as_json(found))
+        return
+    asked = found.question
+    rounds = sum(own.times for own in found.sums)
+    title = (
+        f"{rounds} rounds of {asked.clients} silos with {decimal(asked.records)} records each, within epsilon "
+        f"{asked.strengths[-1]:g} ({asked.adjacency}, against {asked.adversary}, delta {asked.spec.delta:g})"
+    )
+    whose = "record" if asked.spec.protects == "record" else "client"
+    columns = [Col("sum", min_width=12), *right("times", "values", f"a {whose}, steps", "a silo's noise, steps")]
+    columns += right(f"noise beside a {whose}", "epsilon, one", "modulus", "bytes a report")
+    rows = [
+        [
+            own.what, f"{own.times}", f"{own.values:,}", f"{own.steps:,}", f"2^{own.noise_bits}",
+            f"{own.multiplier:.4g} times", decimal(own.epsilon), f"2^{own.modulus_bits}", f"{own.report_bytes:,}",
+        ]
+        for own in found.sums
+    ]  # fmt: skip
+    print_table(title, columns, rows, ("epsilon, one", "values"))
+    typer.echo("\n".join(head_words.details(found)))
+
+
+def _head_as_json(found: HeadPlan) -> dict[str, object]:
+    asked, budgeting = found.question, found.budgeting
+    return {
+        "mechanism": HEAD,
+        "epsilon": list(asked.strengths),
+        "delta": asked.spec.delta,
+        "adjacency": str(asked.adjacency),
+        "adversary": str(asked.adversary),
+        "rounds": sum(own.times for own in found.sums),
+        "clients": asked.clients,
+        "records": asked.records,
+        "honest": budgeting.shares,
+        "proven": json_figure(found.proven),
+        "proven_alone": json_figure(found.alone),
+        "ledger": json_figure(found.ledger),
+        "sums": [
+            {
+                "what": own.what, "times": own.times, "values": own.values, "steps": own.steps,
+                "noise_bits": own.noise_bits, "noise_multiplier": own.multiplier, "modulus_bits": own.modulus_bits,
+                "report_bytes": own.report_bytes, "epsilon": json_figure(own.epsilon),
+                "mean_noise": own.mean_noise, "mean_noise_norm": own.mean_norm,
+            }
+            for own in found.sums
+        ],
+        "grid": {"unit": budgeting.limit, "row": budgeting.row, "residual": budgeting.residual,
+                 "clip": budgeting.row * budgeting.residual},
+        "moments_share": budgeting.share,
+        "whitening_noise": found.whitening_noise,
+        "step": found.step,
+    }  # fmt: skip
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

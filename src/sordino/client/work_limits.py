@@ -18,10 +18,11 @@ from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
-from sordino.learning import models
+from sordino.learning import models, unit_vectors
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import FixedPoint
 from sordino.methods import extractors, randomised_records
+from sordino.methods.private_head import PrivateHead
 from sordino.parts.tables import Spec
 from sordino.recipe import Recipe
 
@@ -38,7 +39,9 @@ _SHARE = 4e-7  #: seconds that a secure sum takes for each client and each one t
 _PEER = 3e-4  #: and for each client: keys that are agreed on, seals, signatures
 _MASKED = 4e-9  #: and for each client and value: masks
 _RANDOMISED = 1e-7  #: seconds that a value of a record takes to be randomised once
-_AT_ONCE = 24  #: bytes that a value takes while it is randomised
+_AT_ONCE = 24  #: bytes that a value takes while it is randomised, or brought to whole numbers
+_FEATURE = 2e-8  #: seconds that a feature of a record takes to be brought to whole numbers, and whitened
+_WHOLE = 2  #: bytes of a whole feature
 
 
 def public_size(recipe: Recipe) -> int:
@@ -126,6 +129,16 @@ class TrainingWork:
         return cls(math.ceil(seen / batch), seen, batch)
 
     @classmethod
+    def of(cls, recipe: Recipe, records: int) -> TrainingWork:
+        """Of a recipe; a method that takes no training computes one gradient of all records."""
+        method = recipe.method
+        if not method.takes_training:
+            return cls(1, records, 1)
+        if hasattr(method, "sampling_rate") and hasattr(method, "steps"):
+            return cls.private(method, records)
+        return cls.plain(recipe.training, records)
+
+    @classmethod
     def private(cls, method: Spec, records: int) -> TrainingWork:
         """Of DP-SGD, whose gradients are taken record by record."""
         return cls(method.steps, method.steps * method.sampling_rate * records, 1)
@@ -171,9 +184,11 @@ class Guard:
         if extractor is not None:
             seconds = records * extractor.operations(shape) / _OPERATIONS
             self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for features")
+        if isinstance(method, PrivateHead.Spec):
+            self._features(method, shape, classes, recipe.seed, records)
+        elif extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
-        private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
-        work = TrainingWork.private(method, records) if private else TrainingWork.plain(recipe.training, records)
+        work = TrainingWork.of(recipe, records)
         self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
 
     def _sum(self, recipe: Recipe, values: int) -> None:
@@ -184,6 +199,19 @@ class Guard:
         asked = recipe.method.selection.asked(recipe.number_of_clients)
         seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
+
+    def _features(self, method: Spec, shape: Sequence[int], classes: int, seed: int, records: int) -> None:
+        """Features of all records, kept as whole numbers: before and, in their place, after they are whitened."""
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
+            extractor = method.extractor.build(tuple(shape), classes, seed)
+        maps, size = extractor.shape[0], extractor.features
+        at_once = min(records, extractors.PIECE)
+        seconds = records * size * (2 * maps / _OPERATIONS + _FEATURE)
+        self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for whitening features")
+        whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * size)
+        between = at_once * 2 * _NUMBER * size + _AT_ONCE * unit_vectors.BLOCK
+        squares = 6 * _NUMBER * maps * maps  # second moments, their eigenvectors, what records are whitened by
+        self.require(Reason.LIMIT_MEMORY, (whole + between + squares) / 1e6, self.limits.memory, "megabytes")
 
     def _preparation(self, method: Spec, seen: int, classes: int, records: int) -> None:
         """Records that are randomised once: features of all of them, what is kept of each, some at a time between."""

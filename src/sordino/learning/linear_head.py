@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.learning import models
+from sordino.learning.correct_rounding import over, root
 from sordino.learning.stacked_model import Loss
 from sordino.mechanisms.integers import exp_fixed
 
@@ -66,7 +67,7 @@ def rounded_within(values: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         long = ~(squares <= limit * limit)  # a norm that is not a number is too long
         if not bool(long.any()):
             return whole, scale
-        scale[long] = scale[long] * (limit / torch.sqrt(squares[long]) * (1 - 2.0 ** (attempt - ROUNDS)))
+        scale[long] = scale[long] * (over(limit, root(squares[long])) * (1 - 2.0 ** (attempt - ROUNDS)))
         whole[long] = torch.round(values[long] * scale[long].unsqueeze(1))
     long = ~((whole * whole).sum(dim=1) <= limit * limit)
     whole[long] = torch.trunc(values[long] * scale[long].unsqueeze(1))
@@ -177,8 +178,8 @@ class Rounded:
                 largest = rows.abs().amax(dim=1)
             power = power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
             fixed = torch.round(rows * power.unsqueeze(1))
-            norm = torch.sqrt((fixed * fixed).sum(dim=1))
-            factor = aim(limit, width) / torch.clamp(norm, min=1.0)
+            norm = root((fixed * fixed).sum(dim=1))
+            factor = over(aim(limit, width), torch.clamp(norm, min=1.0))
             whole[part], shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
             scale[part], length[part] = factor * shorter * power, norm / power
         return cls(whole, scale, length, limit)
@@ -244,9 +245,9 @@ def residuals(
     square = residual[:, 0] * residual[:, 0]
     for k in range(1, classes):
         square = square + residual[:, k] * residual[:, k]
-    length = torch.sqrt(square) * records.length
+    length = root(square) * records.length
     shortened = length > clip
-    factor = torch.where(shortened, records.length * (clip / length), records.length) * (aim(limit, classes) / clip)
+    factor = torch.where(shortened, records.length * over(clip, length), records.length) * (aim(limit, classes) / clip)
     found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
     return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
 

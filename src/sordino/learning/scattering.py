@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from sordino.errors import InvalidInput
+from sordino.learning.correct_rounding import root_
 
 VALUE_BITS = 20  #: binary places of a pixel, and of a feature
 LARGEST = 4.0  #: pixels beyond it count as it
@@ -213,7 +214,7 @@ class _Bank:
 
 def _modulus(real: Tensor, imaginary: Tensor) -> Tensor:
     """Each operation is rounded by itself."""
-    return (real * real).add_(imaginary * imaginary).sqrt_().round_()
+    return root_((real * real).add_(imaginary * imaginary)).round_()
 
 
 @lru_cache(maxsize=64)

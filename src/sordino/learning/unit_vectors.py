@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
+from sordino.learning.correct_rounding import divided, over, root
 from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, power_of_two, rounded_within
 
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
 NORMAL_BITS = 12  #: binary places of a feature after group norm
-MATRIX_BITS = 16  #: entries of L are at most 2^16, those of c at most 2^40: sums stay far below 2^53
+MATRIX_BITS = 16  #: entries of L are at most 2^16
+LARGEST_CENTRE = 2.0**40  #: entries of c are at most this: sums stay far below 2^53
 BLOCK = 2**20  #: values of records computed at a time
 MOST_VALUES = 2**16  #: of a record
 
@@ -85,8 +87,8 @@ def unit_vectors(features: Tensor, form: Form, limit: int) -> Tensor:
     found = torch.empty(len(features), form.size, dtype=torch.int16, device=features.device)
     for part in _blocks(len(features), form.size):
         whole = _normalised(features[part].reshape(-1, form.size), form)
-        norm = torch.sqrt((whole * whole).sum(dim=1)).clamp(min=1.0)
-        rows, _ = rounded_within(whole * (aim(limit, form.size) / norm).unsqueeze(1), limit)
+        norm = root((whole * whole).sum(dim=1)).clamp(min=1.0)
+        rows, _ = rounded_within(whole * over(aim(limit, form.size), norm).unsqueeze(1), limit)
         found[part] = rows.to(torch.int16)
     return found
 
@@ -96,14 +98,14 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
     values = torch.nan_to_num(features.double(), nan=0.0, posinf=0.0, neginf=0.0) * 2.0**VALUE_BITS
     values = torch.round(values.clamp(-LARGEST, LARGEST))
     for _ in range(form.roots):  # of the size, with 20 places again
-        values = torch.round(torch.sqrt(values.abs() * 2.0**VALUE_BITS)) * torch.sign(values)
+        values = torch.round(root(values.abs() * 2.0**VALUE_BITS)) * torch.sign(values)
     if not form.groups:
         return torch.round(values * 2.0 ** -max(0, math.ceil(math.log2(form.size)) // 2 - 4))
     grouped = values.reshape(len(values), form.groups, -1)
     size = grouped.shape[2]
     reach = 2.0 ** ((53 - math.ceil(math.log2(size))) // 2)
-    centred = torch.round(grouped - grouped.sum(dim=2, keepdim=True) / size).clamp(-reach, reach)
-    spread = torch.sqrt((centred * centred).sum(dim=2, keepdim=True) / size + 1.0)
+    centred = torch.round(grouped - divided(grouped.sum(dim=2, keepdim=True), size)).clamp(-reach, reach)
+    spread = root(divided((centred * centred).sum(dim=2, keepdim=True), size) + 1.0)
     return torch.round(centred / spread * 2.0**NORMAL_BITS).reshape(values.shape)
 
 
@@ -157,7 +159,8 @@ class Whitening:
         values, vectors = np.linalg.eigh(square / count - form.cells * np.outer(mean, mean))
         matrix = (vectors * (np.maximum(values, 0) + floor) ** -0.5) @ vectors.T
         left = np.rint(matrix * (2.0**MATRIX_BITS / np.abs(matrix).max()))
-        return cls(left.astype(np.float32), np.rint(left @ mean * limit).astype(np.float32), count)
+        centre = np.rint(left @ mean * limit).clip(-LARGEST_CENTRE, LARGEST_CENTRE)
+        return cls(left.astype(np.float32), centre.astype(np.float32), count)
 
 
 # --- whitened records -------------------------------------------------------------------------------------------------
@@ -169,7 +172,7 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
     A row of `whole` is at most `limit` long. L and c are taken as a plan may carry them: whole, and not beyond reach.
     """
     left, centre = (torch.round(torch.nan_to_num(own.double())) for own in (left, centre))
-    left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-(2.0**40), 2.0**40)
+    left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-LARGEST_CENTRE, LARGEST_CENTRE)
     whole = torch.empty(
         len(units), form.size + 1, dtype=torch.int8 if limit < 128 else torch.int16, device=units.device
     )
@@ -179,10 +182,10 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
         rows = rows.flatten(1)
         power = power_of_two(FEATURE_BITS - torch.frexp(rows.abs().amax(dim=1)).exponent)
         fixed = torch.round(rows * power.unsqueeze(1))
-        norm = torch.sqrt((fixed * fixed).sum(dim=1))
+        norm = root((fixed * fixed).sum(dim=1))
         fixed = torch.cat([fixed, torch.round(norm * bias).unsqueeze(1)], dim=1)
-        length = torch.sqrt((fixed * fixed).sum(dim=1)).clamp(min=1.0)
-        factor = aim(limit, form.size + 1) / length
+        length = root((fixed * fixed).sum(dim=1)).clamp(min=1.0)
+        factor = over(aim(limit, form.size + 1), length)
         rows, shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
         whole[part] = rows.to(whole.dtype)
         scale[part] = factor * shorter * norm.clamp(min=1.0)
@@ -199,8 +202,7 @@ class WhitenedHead(nn.Module):
     def __init__(self, form: Form, classes: int, bias: float) -> None:
         super().__init__()
         self.form, self.bias_input = form, bias
-        self.weight = nn.Parameter(torch.zeros(classes, form.size))
-        self.bias = nn.Parameter(torch.zeros(classes))
+        self.fc = nn.Linear(form.size, classes)  # named as in the model `logistic`, whose parameters it takes
         self.register_buffer("left", torch.eye(form.maps))
         self.register_buffer("centre", torch.zeros(form.maps))
 
@@ -208,7 +210,8 @@ class WhitenedHead(nn.Module):
         """Scores `[n, classes]`."""
         rows = units.to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
         rows = (self.left @ rows - self.centre.unsqueeze(1)).flatten(1)
-        return nn.functional.linear(nn.functional.normalize(rows, dim=1), self.weight, self.bias_input * self.bias)
+        rows = nn.functional.normalize(rows, dim=1)
+        return nn.functional.linear(rows, self.fc.weight, self.bias_input * self.fc.bias)
 
 
 __all__ = [

@@ -29,6 +29,7 @@ from sordino.learning.examples import Normalisation
 from sordino.learning.models import Network, parameter_layout
 from sordino.learning.scattering import Scattering
 from sordino.learning.stacked_model import probes
+from sordino.learning.unit_vectors import Form, WhitenedHead, unit_vectors
 from sordino.methods.interface import Bench, ClientState
 from sordino.methods.upload import Draw
 from sordino.parts.words import nearest
@@ -256,6 +257,24 @@ class Truncated(nn.Module):
         return output
 
 
+class RecordHead(WhitenedHead):
+    """A linear head with all that comes before it: it takes normalised records, as they were trained on."""
+
+    def __init__(self, extractor: Extractor, form: Form, limit: int, classes: int, bias: float) -> None:
+        super().__init__(form, classes, bias)
+        self._extractor, self._limit = extractor, limit
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Scores `[n, classes]` of records `[n, ...]`."""
+        return super().forward(whole_features(self._extractor, input, self.form, self._limit))
+
+
+def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int) -> Tensor:
+    """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
+    pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
+    return torch.cat([unit_vectors(extractor(own, {}), form, limit) for own in pieces])
+
+
 def frozen_network(
     name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int, weights: Path
 ) -> nn.Module:
@@ -326,7 +345,8 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
 
 def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
     """Whether a public record's features change once those of another were made, or cannot be made at all."""
-    one, other = torch.tensor_split(probes(shape), 2)
+    both = probes(shape)
+    one, other = both[:1], both[1:]
     try:
         found = [extractor(x, {}).numpy().tobytes() for x in (one, other, one, one)]
     except Exception:
@@ -344,7 +364,6 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 
 __all__ = [
     "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
-    "RandomExtractor",
-    "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives", "features_of", "frozen_network",
-    "network_of", "remembers",
+    "RandomExtractor", "RecordHead", "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives",
+    "features_of", "frozen_network", "network_of", "remembers", "whole_features",
 ]  # fmt: skip

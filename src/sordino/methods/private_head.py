@@ -43,7 +43,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.extractor_tables import ExtractorSpec
+from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
 from sordino.methods.hybrid_one import WrappedTally
 from sordino.methods.interface import (
     DATASET,
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian
     from sordino.methods import extractors
-    from sordino.methods.extractors import Extractor
+    from sordino.methods.extractors import Extractor, RecordHead
     from sordino.privacy import accountant, planning
     from sordino.recipe import Recipe
 else:
@@ -115,6 +115,7 @@ FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
+LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for second moments
 FEWEST_CLIP = 1024  #: grid steps of a record that cost little
 RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
@@ -134,10 +135,17 @@ class Moments(TomlTable):
 
     inline: ClassVar[bool] = True
 
-    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] = Field(
-        default=0.05, description="its part of the budget, as mu^2; 0: none is made, and records are not whitened"
+    share: Annotated[float, Ge(0), Lt(1), Says("a share from 0 to below 1")] | None = Field(
+        default=None,
+        description="its part of the budget, as mu^2; left out, 0.01 to 0.1 by a public rule (docs/planning.md); 0: "
+        "none is made, and records are not whitened",
     )
     floor: Positive = Field(default=0.003, description="what is added to the eigenvalues of the moments")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether they are released at all."""
+        return self.share != 0
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,15 @@ class NoisySum:
 
 
 @dataclass(frozen=True)
+class VectorLimits:
+    """The L2 norms that no whole vector of one record exceeds, in steps."""
+
+    unit: int  #: in normal form
+    row: int  #: whitened
+    residual: int  #: of residuals; a gradient is row times residual long
+
+
+@dataclass(frozen=True)
 class Budgeting:
     """Noise and grids for a run of `rounds` gradients over records of a form, after one release of second moments.
 
@@ -188,6 +205,7 @@ class Budgeting:
     row: int  #: of whole whitened records
     residual: int  #: of whole residuals
     shares: int  #: honest silos whose noises add up; 1 where every silo is alone
+    share: float  #: of the budget that second moments take, as mu^2
 
 
 class PrivateHead(Method):
@@ -203,6 +221,7 @@ class PrivateHead(Method):
 
         name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
         takes_training: ClassVar[bool] = False
+        in_pages: ClassVar[bool] = True
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         roots: Annotated[int, Ge(0), Le(4), Says("a whole number from 0 to 4")] = Field(
@@ -244,6 +263,17 @@ class PrivateHead(Method):
         channel: AnyChannel = Field(default_factory=lambda: registry.make("channel", "summed", threshold=0.89))
         aggregation: MeanAlone = Mean()
 
+        def page_obstacles(self) -> Found:
+            extractor = self.extractor
+            if not isinstance(extractor, ScatteringExtractorSpec):
+                yield f"method.extractor.kind = {shown(extractor.kind)}", "pages compute scattering"
+            elif extractor.opponent:
+                yield "method.extractor.opponent = true", "pages scatter channels as they are"
+            if self.protects == "client":
+                yield 'method.protects = "client"', "pages protect records"
+            if not self.announced_size:
+                yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
+
         def record_shape(self, recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
             return (self.extractor.build(shape, classes, recipe.seed).features,)
 
@@ -279,16 +309,14 @@ class PrivateHead(Method):
         @reads("method", "rounds", "split")
         def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
             """Under a secure sum, enough silos must stay honest; with second moments, a gradient must follow."""
-            if self.moments.share and recipe.rounds.count < 2:
+            if self.moments.wanted and recipe.rounds.count < 2:
                 yield (
                     "rounds.count",
                     "got 1, which is the release of second moments: take 2 or more, or set method.moments.share = 0",
                 )
-            if not hasattr(self.channel, "least"):
-                return
             asked = recipe.number_of_clients
-            least, colluding = self.channel.least(asked), self.colluders(asked)
-            if least - colluding < 2 or colluding > 2 * least - asked - 1:
+            if self.lacks_honest_silos(asked):
+                least, colluding = self.channel.least(asked), self.colluders(asked)
                 yield (
                     ".colluding",
                     f"{colluding} of {asked} silos may side with the server where {least} are in every sum: that "
@@ -307,6 +335,13 @@ class PrivateHead(Method):
             """How many silos of a sum may side with the server."""
             return math.ceil(clients / 10) if self.colluding is None else self.colluding
 
+        def lacks_honest_silos(self, clients: int) -> bool:
+            """Whether a secure sum of so many silos would have too few honest ones in it."""
+            if not hasattr(self.channel, "least"):
+                return False
+            least, colluding = self.channel.least(clients), self.colluders(clients)
+            return bool(least - colluding < 2 or colluding > 2 * least - clients - 1)
+
         def shares(self, clients: int) -> int:
             """How many honest silos' noises are in every sum; 1 where reports are seen one by one."""
             least = getattr(self.channel, "least", None)
@@ -319,17 +354,18 @@ class PrivateHead(Method):
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
         self.extractor, self.classes = extractor, blueprint.classes
-        self._unproven = _obstacle(extractor, blueprint.input_shape)
+        self.unproven = _obstacle(extractor, blueprint.input_shape)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))
         self._class_of = [self.strengths.index(epsilon) for epsilon in epsilons]
         self._announced = spec.announced_size or sum(blueprint.sizes) / blueprint.clients
-        gradients = blueprint.recipe.rounds.count - bool(spec.moments.share)
+        gradients = blueprint.recipe.rounds.count - spec.moments.wanted
         ledger = blueprint.recipe.clients.budget is not None
-        asked = Question(
+        asked = HeadQuestion(
             self.form, self.classes, self.strengths, spec, gradients, blueprint.clients, self._announced, ledger
         )
+        self.question = asked
         self.budgeting, self.scales = planned(asked)
         shared = self.budgeting.shares > 1
         self._uploads = {
@@ -390,10 +426,28 @@ class PrivateHead(Method):
         scale = np.float32(2.0**-unit_vectors.MATRIX_BITS)
         return ModelView(state.parameters, {name: state.arrays[name] * scale for name in (LEFT, CENTRE)})
 
+    @property
+    def whole(self) -> RecordHead:
+        """All of the model as one module, which takes normalised records; its parameters are those of `graded`."""
+        return extractors.RecordHead(self.extractor, self.form, self.budgeting.limit, self.classes, self.spec.bias)
+
     def shown(self, x: Tensor) -> Seen:
         """Examples as the head sees them: whole unit vectors."""
         found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
         return found
+
+    def limits(self, group: int) -> VectorLimits:
+        """How long the whole vectors of clients of a class are at most."""
+        found, scale = self.budgeting, self.scales[group]
+        return VectorLimits(
+            math.isqrt(math.floor(found.limit**2 * scale)), found.row, math.floor(found.residual * scale)
+        )
+
+    @property
+    def stages(self) -> tuple[NoisySum, ...]:
+        """The sums of a run: second moments in the first round, where there are any, and gradients in all others."""
+        moments = self.budgeting.moments
+        return (self.budgeting.gradient,) if moments is None else (moments, self.budgeting.gradient)
 
     # --- client
 
@@ -415,8 +469,8 @@ class PrivateHead(Method):
         adjacencies = (Adjacency.CLIENT,) if of_clients else RECORDS
         whose = "a client's vector" if of_clients else "a record's vector"
         found = [part.guarantee(by, adjacency, scale, whose) for adjacency in adjacencies for by in adversaries]
-        if self._unproven is not None:
-            return [replace(own, loss=Infinite(self._unproven), basis="none") for own in found]
+        if self.unproven is not None:
+            return [replace(own, loss=Infinite(self.unproven), basis="none") for own in found]
         return found
 
     def computes_records_apart(self, bench: Bench) -> bool:
@@ -444,31 +498,30 @@ class PrivateHead(Method):
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
-        scale, (limit, residual) = self.scales[group], self._limits(group)
-        moments = self.budgeting.moments
+        limits, moments = self.limits(group), self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
-            own = unit_vectors.second_moments(self._kept_units(data, limit, bench), self.form, limit)
-            return self._of_client(own, data, moments, scale), math.nan, 0.0
-        records = self._kept_records(plan, data, limit, bench)
+            own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
+            return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
+        records = self._kept_records(plan, data, limits.unit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        found = self.head.sums(parameters, records, data.y, self.spec.clip, residual)
+        found = self.head.sums(parameters, records, data.y, self.spec.clip, limits.residual)
         count = max(1, len(data))
         return (
-            self._of_client(found.sums, data, self.budgeting.gradient, scale),
+            self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
             float(found.loss) / count,
             float(found.clipped) / count,
         )
 
     def parts(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> Tensor:
         """What each record of a client of this group adds to a sum, `[n, values]`: for who looks at single records."""
-        limit, residual = self._limits(group)
+        limits = self.limits(group)
         if self._stage(plan.round) is self.budgeting.moments:
-            units = self._kept_units(data, limit, bench)
+            units = self._kept_units(data, limits.unit, bench)
             rows = (units[i : i + 1] for i in range(len(units)))
-            return torch.stack([unit_vectors.second_moments(row, self.form, limit) for row in rows]).double()
-        records = self._kept_records(plan, data, limit, bench)
+            return torch.stack([unit_vectors.second_moments(row, self.form, limits.unit) for row in rows]).double()
+        records = self._kept_records(plan, data, limits.unit, bench)
         parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        return self.head.parts(parameters, records, data.y, self.spec.clip, residual)
+        return self.head.parts(parameters, records, data.y, self.spec.clip, limits.residual)
 
     def exact(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> NDArray[np.int64]:
         """The sum over the records of a client of this group, before noise."""
@@ -477,11 +530,6 @@ class PrivateHead(Method):
     def stage(self, plan: Plan) -> NoisySum:
         """What is summed in a plan's round."""
         return self._stage(plan.round)
-
-    def _limits(self, group: int) -> tuple[int, int]:
-        """How long unit vectors and residuals of a client of this group may be."""
-        scale = self.scales[group]
-        return math.isqrt(math.floor(self.budgeting.limit**2 * scale)), math.floor(self.budgeting.residual * scale)
 
     def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
@@ -506,7 +554,7 @@ class PrivateHead(Method):
             return self.extractor(x, {}).reshape(len(x), self.form.size)
         except Exception:
             if len(x) > 1:
-                return torch.cat([self._features(x[i : i + 1]) for i in range(len(x))])
+                return torch.cat([self._features(x[place : place + 1]) for place in range(len(x))])
             return torch.zeros(1, self.form.size, device=x.device)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
@@ -548,7 +596,7 @@ def _arrays(found: Whitening) -> dict[str, Floats]:
 
 
 @dataclass(frozen=True)
-class Question:
+class HeadQuestion:
     """What noise and grids are sought for."""
 
     form: Form
@@ -580,14 +628,23 @@ class Question:
         """Of a gradient."""
         return (self.form.size + 1) * self.classes
 
+    @property
+    def counted(self) -> float:
+        """What one silo adds to the n that sums are divided by: its records, or itself."""
+        return self.records if self.spec.protects == "record" else 1.0
 
-def planned(asked: Question) -> tuple[Budgeting, list[float]]:
+    def mean_noise(self, part: NoisySum) -> float:
+        """The standard deviation of the noise in one value of a mean, all silos' noises included."""
+        return part.noise.sigma * part.unit / (math.sqrt(self.clients) * self.counted)
+
+
+def planned(asked: HeadQuestion) -> tuple[Budgeting, list[float]]:
     """The noises and grids of a run, for the largest of the clients' epsilons, and by how much others are shorter."""
     sigmas = [_total_sigma(asked, epsilon) for epsilon in asked.strengths]
     scales = [sigmas[-1] / sigma for sigma in sigmas]
     for _ in range(64):
         found = _grids(asked, sigmas[-1], scales[0])
-        if all(_spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
+        if all(spent(asked, found, s) <= e for s, e in zip(scales, asked.strengths, strict=True)):
             return found, scales
         sigmas[-1] *= 1.001  # what whole numbers lack of a Gaussian
     raise InvalidInput(
@@ -596,7 +653,7 @@ def planned(asked: Question) -> tuple[Budgeting, list[float]]:
     )
 
 
-def _total_sigma(asked: Question, epsilon: float) -> float:
+def _total_sigma(asked: HeadQuestion, epsilon: float) -> float:
     """The noise of one Gaussian release that spends all of this epsilon, in units of what a record adds."""
     if not asked.ledger:
         exchanged = 1 if asked.adjacency is Adjacency.RECORD_ADD_REMOVE else 2
@@ -609,18 +666,30 @@ def _total_sigma(asked: Question, epsilon: float) -> float:
     return planning.least(budget, 1, released, between=(2.0**-6, 2.0**19)).parameter
 
 
-def step_for(gradient: NoisySum, asked: Question) -> float:
+def step_for(gradient: NoisySum, asked: HeadQuestion) -> float:
     """The step along the mean gradient: as long as leaves every weight of the end noise of deviation `WEIGHT_NOISE`.
 
     The rule was found on validation examples of MNIST, Fashion-MNIST and CIFAR-10, where it is within a factor of 1.5
     of the best step for every epsilon and number of silos; steps beyond `LONGEST_STEP` / clip gain nothing.
     """
-    counted = asked.records if asked.spec.protects == "record" else 1.0
-    noise = gradient.noise.sigma * gradient.unit / (math.sqrt(asked.clients) * counted)  # of a value of the mean
+    noise = asked.mean_noise(gradient)
     return min(WEIGHT_NOISE / (math.sqrt(asked.gradients) * noise), LONGEST_STEP / asked.spec.clip)
 
 
-def _spent(asked: Question, found: Budgeting, scale: float) -> float:
+def share_for(asked: HeadQuestion, sigma: float) -> float:
+    """The part of the budget that second moments take, where the recipe does not say it: from public numbers alone.
+
+    Their noise is a symmetric matrix with a spectral norm of about 2 s sqrt(maps), s the deviation in an entry of A/n.
+    The least share from `LEAST_SHARE` to `MOST_SHARE` that keeps it to half of the floor, where it hardly changes what
+    records are whitened by. Where none does, `USUAL_SHARE`: more would take more from the gradients than it gives.
+    `sigma` is the noise of all rounds together, in units of what a record adds; n is what silos announce.
+    """
+    spread = math.sqrt(2) * sigma * math.sqrt(asked.clients / asked.shares) / (asked.clients * asked.counted)
+    needed = (2 * spread * math.sqrt(asked.form.maps) / (asked.spec.moments.floor / 2)) ** 2
+    return max(needed, LEAST_SHARE) if needed <= MOST_SHARE else USUAL_SHARE
+
+
+def spent(asked: HeadQuestion, found: Budgeting, scale: float) -> float:
     """The epsilon that all rounds of a client together spend: as the statement says, or as its ledger counts."""
     if not asked.ledger:
         parts = [] if found.moments is None else [found.moments]
@@ -636,13 +705,19 @@ def _spent(asked: Question, found: Budgeting, scale: float) -> float:
     return account.spent
 
 
-def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
+def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     """The grids whose noise is `sigma` times what a record adds in all rounds together, or a little more."""
-    spec, shares = asked.spec, asked.shares
-    share = spec.moments.share
+    spec, shares, share = asked.spec, asked.shares, asked.spec.moments.share
+    if share is None:
+        share = share_for(asked, sigma)
     moments, limit = None, LONGEST_UNIT
     if share:
         moments, limit = _moments(asked, sigma / math.sqrt(share))
+        if math.floor(limit**2 * shortest) < asked.form.cells:
+            raise InvalidInput(
+                f"so much noise leaves a record's unit vector of {asked.form.cells:,} cells {limit} steps, too few for "
+                "its second moments: set method.moments.share higher, or 0"
+            )
     each = sigma * math.sqrt(asked.gradients / (1 - share))
     bits = spec.resolution or _resolution(asked, each, shortest)
     clip = _steps(bits, shares, each)
@@ -663,10 +738,10 @@ def _grids(asked: Question, sigma: float, shortest: float) -> Budgeting:
     noise = noises.discrete_gaussian(bits)
     modulus = spec.bits or _modulus(asked, row * residual, noise)
     gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
-    return Budgeting(moments, gradient, limit, row, residual, shares)
+    return Budgeting(moments, gradient, limit, row, residual, shares, share)
 
 
-def _resolution(asked: Question, sigma: float, shortest: float) -> int:
+def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> int:
     """The bits of a silo's noise: as few as leave rounding harmless, and what the tables lack small beside delta."""
     enough = [b for b in range(4, MOST_BITS + 1) if _steps(b, asked.shares, sigma) * shortest >= FEWEST_CLIP]
 
@@ -682,7 +757,7 @@ def _steps(bits: int, shares: int, sigma: float) -> int:
     return math.floor(noises.discrete_gaussian(bits).slack(shares).sigma / sigma)
 
 
-def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
+def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
     """The sum of second moments with noise sigma times what a record adds, and the length of whole unit vectors."""
     bits, limit = 4, 0
     while limit < LONGEST_UNIT // math.sqrt(2) and bits < MOST_BITS:
@@ -698,11 +773,24 @@ def _moments(asked: Question, sigma: float) -> tuple[NoisySum, int]:
     return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit), limit
 
 
-def _modulus(asked: Question, largest: int, noise: DiscreteGaussian) -> int:
+def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
     """m: so that no sum of twice the records announced, all alike, and hardly ever its noise, wraps around 2^m."""
     records = 2 * asked.records if asked.spec.protects == "record" else 1.0
     most = asked.clients * records * largest + 12 * math.sqrt(asked.clients) * noise.sigma
     return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
 
 
-__all__ = ["GRADIENT", "MOMENTS", "Budgeting", "Moments", "NoisySum", "PrivateHead", "Question", "planned", "step_for"]
+__all__ = [
+    "GRADIENT",
+    "MOMENTS",
+    "Budgeting",
+    "HeadQuestion",
+    "Moments",
+    "NoisySum",
+    "PrivateHead",
+    "VectorLimits",
+    "planned",
+    "share_for",
+    "spent",
+    "step_for",
+]  # fmt: skip

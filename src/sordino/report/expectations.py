@@ -43,6 +43,11 @@ def sentences(ahead: Preflight | None) -> tuple[str, ...]:
     return tuple(f"{capital(words)}." for words in said)
 
 
+def budgets(ahead: Preflight | None) -> tuple[str, ...]:
+    """How far budgets go, where there are any."""
+    return () if ahead is None else tuple(f"{capital(words)}." for words in _budgets(ahead))
+
+
 def _of_rounds(ahead: Preflight) -> Iterable[str]:
     yield from _noise(ahead)
     yield from _budgets(ahead)

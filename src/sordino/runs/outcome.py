@@ -14,6 +14,7 @@ from torch import nn
 
 from sordino.errors import InvalidInput
 from sordino.methods.blueprint import blueprint_of
+from sordino.methods.private_head import PrivateHead
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
@@ -23,7 +24,7 @@ from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
-from sordino.runs.federation import Federation
+from sordino.runs.federation import Federation, wire
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,20 +76,30 @@ def write_outcome(folder: RunFolder, outcome: Outcome, model: str) -> Outcome:
 def load_model(run: str | Path) -> nn.Module:
     """The trained model in a finished run's folder, for evaluation.
 
-    It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. The data set must
-    be where the recipe looks for it: its shape and classes say how large the model is. A model or a data source of
-    somebody's own is imported: open only folders of people whose code you would run.
+    It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. A linear head on
+    public features comes with all that makes these of normalised records. The data set must be where the recipe looks
+    for it: its shape and classes say how large the model is. A model or a data source of somebody's own is imported:
+    open only folders of people whose code you would run.
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
     recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
-    dataset = read_data(recipe)
-    model = blueprint_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
+    model = _model_of(recipe)
     state = {name: torch.from_numpy(array) for name, array in tensors.items()}
     if missing := dict(model.named_parameters()).keys() - state.keys():
         raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
     model.load_state_dict(state, strict=False)  # buffers that no client sends keep the values they start with
     return model.eval()
+
+
+def _model_of(recipe: Recipe) -> nn.Module:
+    """The model that a run of this recipe hands out, untrained."""
+    if isinstance(recipe.method, PrivateHead.Spec):
+        method = wire(recipe).method  # how long whole vectors are follows from public sizes
+        assert isinstance(method, PrivateHead)
+        return method.whole
+    dataset = read_data(recipe)
+    return blueprint_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
 
 
 def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds: int, *, simulated: bool) -> Statement:

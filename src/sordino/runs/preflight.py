@@ -29,13 +29,14 @@ from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Releas
 from sordino.privacy.ledger import cost
 from sordino.privacy.planning import rounds_allowed
 from sordino.randomness import Keystream
-from sordino.report import expectations
+from sordino.report import expectations, head_words
 from sordino.runs.senders import MechanismSender, MedianClippingSender, PrivateSilo, RangeFit, Sender
 
 if TYPE_CHECKING:
     from sordino.methods.interface import LocalView, Method
     from sordino.recipe import Recipe
     from sordino.runs.federation import Federation
+    from sordino.runs.head_plan import HeadPlan
     from sordino.wire.messages import Plan
 
 MOST_KINDS = 4  #: of reports that are told apart; of more, only the extremes are
@@ -357,14 +358,24 @@ def expected(federation: Federation, name: str, local: LocalView | None = None) 
     """What to expect of a run under this name, in words. `local` is what clients saw that rehearsed a round."""
     if (preparation := federation.method.preparation(name)) is not None:
         return expectations.sentences(of_preparation(federation, preparation))
+    own = (expectations.OWN_LIMITS,) if federation.budgets and local is None else ()
+    if (head := _head_plan(federation)) is not None:
+        return (*head_words.sentences(head), *expectations.budgets(of_federation(federation)), *own)
     if local is None:
         found = of_federation(federation)
-        own = (expectations.OWN_LIMITS,) if federation.budgets and found is not None else ()
-        return (*expectations.sentences(found), *own)
+        return (*expectations.sentences(found), *(own if found is not None else ()))
     failed = expectations.rehearsal(int(local.failed.sum()), len(local.failed))
     norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
     found = of_federation(federation, update_norm=norm or None, largest_value=largest or None)
     return (*failed, *expectations.sentences(found))
+
+
+def _head_plan(federation: Federation) -> HeadPlan | None:
+    """The plan of a linear head on public features, where the recipe trains one."""
+    from sordino.methods.private_head import PrivateHead
+    from sordino.runs.head_plan import HeadPlan  # not before it is needed: it brings PyTorch along
+
+    return HeadPlan.of_method(federation.method) if isinstance(federation.method, PrivateHead) else None
 
 
 def of_federation(

@@ -416,19 +416,21 @@ class HostedFederation(Observer):
         return {**to_json(self.task.schedule), "text": to_text(self.task.schedule)}
 
     def model(self) -> tuple[int, NDArray[np.float32]]:
-        """The last finished round, and the parameters after it."""
+        """The last finished round, and the parameters after it, with what else scoring takes in the order of names."""
+        state = self._last_state or self.parts.method.init()
+        others = sorted(self.parts.method.view(state).buffers or {})
         path = self.run_folder / "model.safetensors"
         if self._state == "finished" and path.is_file():
             from safetensors.numpy import load_file
 
             tensors = load_file(path)
-            flat = [tensors[name].reshape(-1) for name in self.parts.layout.names]
-            return self.last_round, np.concatenate(flat).astype("<f4")
+            return self.last_round, _flat([tensors[name] for name in (*self.parts.layout.names, *others)])
         if self.fleet.last_message:
             plan = Plan.decode(Envelope.decode(self.fleet.last_message).message)
-            return plan.round - 1, plan.arrays["parameters"].astype("<f4")
-        state = self._last_state or self.parts.method.init()
-        return state.round, state.parameters.astype("<f4")
+            parameters = plan.arrays.get("parameters", state.parameters)
+            state = ModelState(plan.round - 1, parameters, {**state.arrays, **plan.arrays})
+        view = self.parts.method.view(state)
+        return state.round, _flat([view.parameters, *((view.buffers or {})[name] for name in others)])
 
     def sample(self, client: int) -> Examples:
         """The records of a public data set that the recipe allots to a slot."""
@@ -448,6 +450,10 @@ class HostedFederation(Observer):
             "accuracy": None if self._last_graded is None else self._last_graded.accuracy,
             "deadline": self.recipe.rounds.deadline or None,
         }
+
+
+def _flat(arrays: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([array.reshape(-1) for array in arrays]).astype("<f4")
 
 
 def _said(record: RoundRecord, rounds: int) -> str:

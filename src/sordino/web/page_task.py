@@ -29,6 +29,7 @@ from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Box, Mechanism, NoPrivacy, mechanism_named
 from sordino.methods.aggregation import NoisySamples
 from sordino.methods.lian_webfed import COUNTED, Counts
+from sordino.methods.private_head import NoisySum, PrivateHead
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.parts import registry
@@ -48,6 +49,7 @@ from sordino.wire.signing import Author
 PROTOCOL = 2
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
 LARGEST_MODEL = 2**22  #: parameters
+MOST_BITS = 48  #: of the modulus of sums: pages compute in float64
 
 
 # --- what pages cannot do ---------------------------------------------------------------------------------------------
@@ -244,7 +246,7 @@ class _Compiler:
 
     def task(self) -> PageTask:
         recipe, layout, dataset = self._recipe, self._federation.layout, self._federation.dataset
-        model, budget, plan = self._federation.method.graded or self._federation.model, self._budget, self._plans[0]
+        model, budget, plan = self._model, self._budget, self._plans[-1]
         if layout.size > LARGEST_MODEL:
             raise InvalidInput(
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
@@ -279,8 +281,8 @@ class _Compiler:
             "loss": _loss(recipe.model.name),
             "training": self._training(),
             "upload": {
-                "what": "update" if recipe.method.sends_updates else "weights",
-                "values": self._upload.values,
+                "what": self._uploaded,
+                "values": layout.size,
                 "layers": [{"name": layer.name, "first": layer.start, "size": layer.size} for layer in layout.layers],
                 "samples": self._samples(),
                 "norm": self._upload.norm,
@@ -289,6 +291,7 @@ class _Compiler:
             "plan": {
                 "step": "report", "settings": dict(plan.settings),
                 "arrays": {name: list(array.shape) for name, array in plan.arrays.items()},
+                "bare": sum(not plan.arrays for plan in self._plans),
             },
             "budget": None if budget is None else {"limit": budget.limit, **_terms(budget)},
             "choices": self._choices(),
@@ -298,9 +301,17 @@ class _Compiler:
         }  # fmt: skip
         return PageTask(recipe, content, statement, max(map(self._report_size, self._classes)))
 
+    @property
+    def _model(self) -> nn.Module:
+        """The network that a page builds: a linear head is trained on features, whatever is whitened for scoring."""
+        method = self._method
+        return self._federation.model if isinstance(method, PrivateHead) else method.graded or self._federation.model
+
     # --- training
 
     def _training(self) -> JsonObject:
+        if isinstance(self._method, PrivateHead):
+            return _sums_training(self._method)
         training = self._method.training
         given = self._recipe.training
         optimiser = given.optimizer.model_dump()
@@ -319,6 +330,12 @@ class _Compiler:
         }  # fmt: skip
 
     # --- upload
+
+    @property
+    def _uploaded(self) -> str:
+        if isinstance(self._method, PrivateHead):
+            return "sums"
+        return "update" if self._recipe.method.sends_updates else "weights"
 
     def _samples(self) -> JsonObject | None:
         given = self._recipe.method.aggregation
@@ -340,16 +357,23 @@ class _Compiler:
         return {
             "clients": [int(k) for k in np.flatnonzero(upload.class_of == c)],
             "epsilon": upload.strengths[c],
-            "mechanism": mechanism_of(upload.mechanisms[c], upload, sizes, adaptive=adaptive),
+            "mechanism": _noisy_sums(self._method, c, self._recipe.rounds.count)
+            if isinstance(self._method, PrivateHead)
+            else mechanism_of(upload.mechanisms[c], upload, sizes, adaptive=adaptive),
             "releases": list(_grouped(by_round, self._federation.delta)),
             "spending": [spending(budget, by_round) for budget in distinct.values()],
         }
 
     def _report_size(self, c: int) -> int:
-        """Bytes of a report of zeros: all reports of one mechanism have the same length."""
+        """Bytes of the longest report of zeros: all reports of one mechanism have the same length."""
         client = int(np.flatnonzero(self._upload.class_of == c)[0])
-        zeros = np.zeros((1, self._upload.values), np.float32)
-        return len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0])
+        uploads = {id(own): own for own in map(self._method.upload, self._plans)}.values()
+
+        def size(upload: Upload) -> int:
+            zeros = np.zeros((1, upload.values), np.float32)
+            return len(upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0])
+
+        return max(map(size, uploads))
 
     # --- budgets
 
@@ -395,6 +419,46 @@ class _Compiler:
         ]
         title = f"What {self._recipe.name} would learn of you"
         return history.statement(spent, len(self._classes), delta=self._federation.delta, title=title)
+
+
+# --- sums on public features (private-head) ---------------------------------------------------------------------------
+
+
+def _sums_training(method: PrivateHead) -> JsonObject:
+    """What a record becomes before it is summed."""
+    spec, form = method.spec, method.form
+    return {
+        "kind": "sums",
+        "extractor": spec.extractor.model_dump(include={"kind", "scales", "angles", "orders"}),
+        "maps": form.maps, "cells": form.cells, "roots": form.roots, "groups": form.groups,
+        "bias": spec.bias, "clip": spec.clip,
+    }  # fmt: skip
+
+
+def _noisy_sums(method: PrivateHead, c: int, rounds: int) -> JsonObject:
+    """The sums that clients of a class send: how long a record's vectors are at most, and the noise of each stage."""
+    stages, scale = method.stages, method.scales[c]
+    firsts = [1, 2][: len(stages)]
+    return {
+        "name": "noisy-sums",
+        "limits": asdict(method.limits(c)),
+        "stages": [
+            _stage(stage, scale, [first, rounds if stage is stages[-1] else first])
+            for stage, first in zip(stages, firsts, strict=True)
+        ],
+    }
+
+
+def _stage(stage: NoisySum, scale: float, rounds: list[int]) -> JsonObject:
+    if stage.bits > MOST_BITS:
+        raise InvalidInput(
+            f"{stage.what} would be sent modulo 2^{stage.bits}, and pages take up to 2^{MOST_BITS}: lower method.bits, "
+            "method.announced_size or the number of clients"
+        )
+    return {
+        "rounds": rounds, "what": stage.what, "values": stage.values, "noise": stage.noise.bits,
+        "modulus": stage.bits, "sensitivity": stage.sensitivity * scale,
+    }  # fmt: skip
 
 
 def _loss(model: str) -> str:

@@ -50,6 +50,12 @@ def check_bounds(parts: Federation) -> None:
             "all others learn",
             [f"{_NORM} --set method.aggregation.kind=agreement {_quorum(parts)}, {_LENGTH}", _INVITE],
         )
+    if method.name == "private-head":
+        raise _refusal(
+            recipe,
+            "a sum modulo a power of two may be any: nothing bounds what one report adds to the others'",
+            [_INVITE],
+        )
     if not _rule_holds(rule) and (found := worth(parts, quorum)) > WORTH:
         raise _refusal(
             recipe,

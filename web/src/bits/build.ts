@@ -26,6 +26,8 @@ async function built(spec: MechanismSpec, pieces: Pieces, plan?: Plan): Promise<
   switch (spec.name) {
     case "none":
       return new Plain();
+    case "noisy-sums":
+      throw new RangeError("sums are exact until the privacy room adds their noise");
     case "two-point":
       return new TwoPoint(spec.t_min, boxOf(spec.domain, pieces, plan));
     case "sign": {

@@ -12,7 +12,8 @@ import { exponential, rational } from "../bits/rational.ts";
 import type { Task } from "../wire/task.ts";
 import { aim, rint, roundWithin } from "./whole.ts";
 
-const FEATURE_BITS = 18;
+/** a record's largest value has so many bits before it is scaled to the grid */
+export const FEATURE_BITS = 18;
 /** the bias included: scores are at most sqrt(2^16) * 2^15 * 2^30 = 2^53 */
 const MOST_FEATURES = 2 ** 16;
 /** so that sums of exponentials, of 40 bits each, are at most 2^53 */
@@ -24,8 +25,12 @@ const LOWEST_SCORE = 24 * SCORE_STEPS;
 const TABLE_BITS = 40n;
 
 /** A record's part of a sum, as its two factors: it is parts x whole. */
-export interface Part {
+export interface Part extends Residual {
   whole: Float64Array;
+}
+
+/** The whole residuals of one record; they are overwritten by the next one's. */
+export interface Residual {
   parts: Float64Array;
   clipped: boolean;
   loss: number;
@@ -37,55 +42,22 @@ export function splitClip(clip: number): { features: number; residuals: number }
   return { features: Math.floor(clip / residuals), residuals };
 }
 
-export class LinearHead {
-  readonly #width: number;
-  readonly #features: { limit: number; aim: number };
-  readonly #residuals: { limit: number; aim: number };
-  /** where the weights of the record's j-th value lie among those of a class */
-  readonly #columns: Int32Array;
+/** Residuals of whole records under whole weights `[classes, width]`, of norm at most `limit`. */
+export class Residuals {
+  readonly #aim: number;
   // of the record at hand
-  readonly #fixed: Float64Array;
   readonly #residual: Float64Array;
   readonly #likely: Float64Array;
-  readonly #part: { whole: Float64Array; parts: Float64Array };
+  readonly #parts: Float64Array;
 
-  /** For records of a shape as the network lays them out, channels last, and a clip of so many grid steps. */
-  private constructor(shape: readonly number[], readonly inputs: number, readonly classes: number, readonly clip: number, steps: number) {
-    const { features, residuals } = splitClip(steps);
-    const [channels, ...sides] = shape;
-    const pixels = sides.reduce((product, side) => product * side, 1);
-    this.#width = inputs + 1;
-    this.#columns = Int32Array.from({ length: inputs }, (_, j) => (j % channels!) * pixels + Math.floor(j / channels!));
-    this.#features = { limit: features, aim: aim(features, this.#width) };
-    this.#residuals = { limit: residuals, aim: aim(residuals, classes) };
-    this.#fixed = new Float64Array(this.#width);
-    [this.#residual, this.#likely] = [new Float64Array(classes), new Float64Array(classes)];
-    this.#part = { whole: new Float64Array(this.#width), parts: new Float64Array(classes) };
+  constructor(readonly classes: number, readonly width: number, readonly clip: number, readonly limit: number) {
+    this.#aim = aim(limit, classes);
+    [this.#residual, this.#likely, this.#parts] = [new Float64Array(classes), new Float64Array(classes), new Float64Array(classes)];
   }
 
-  /** The linear head that a task's model is, if it is one: a single dense layer, flattened before, under cross-entropy. */
-  static of(task: Task, clip: number, steps: number): LinearHead | null {
-    const dense = denseAlone(task);
-    return dense && new LinearHead(task.input.shape, dense.inputs, dense.outputs, clip, steps);
-  }
-
-  /** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; what is not finite is 0. */
-  weights(parameters: Float32Array): Float64Array {
-    const weights = new Float64Array(this.classes * this.#width);
-    const biases = this.classes * this.inputs;
-    for (let k = 0; k < this.classes; k += 1) {
-      const at = k * this.#width;
-      for (let j = 0; j < this.inputs; j += 1) weights[at + j] = wholeWeight(parameters[k * this.inputs + this.#columns[j]!]!);
-      weights[at + this.inputs] = wholeWeight(parameters[biases + k]!);
-    }
-    return weights;
-  }
-
-  /** What one record, at `first` in x, adds to a sum; the vectors are overwritten by the next record's. */
-  part(x: Float32Array, first: number, label: number, weights: Float64Array): Part {
-    const { whole, parts } = this.#part;
-    const { length, scale } = this.#round(x, first);
-    const share = this.#shares(scale, weights);
+  /** Of the record at `first` in whole: it is about whole/scale, of norm `length`. */
+  of(whole: ArrayLike<number>, first: number, scale: number, length: number, label: number, weights: Float64Array): Residual {
+    const share = this.#shares(whole, first, scale, weights);
     const residual = this.#residual;
     let square = 0;
     for (let k = 0; k < this.classes; k += 1) {
@@ -96,8 +68,80 @@ export class LinearHead {
     const norm = Math.sqrt(square) * length;
     const clipped = norm > this.clip;
     const kept = clipped ? length * (this.clip / norm) : length;
-    roundWithin(residual, kept * (this.#residuals.aim / this.clip), this.#residuals.limit, parts);
-    return { whole, parts, clipped, loss: -Math.log(share[label]!) };
+    roundWithin(residual, kept * (this.#aim / this.clip), this.limit, this.#parts);
+    return { parts: this.#parts, clipped, loss: -Math.log(share[label]!) };
+  }
+
+  /** The model's probabilities of the classes. */
+  #shares(whole: ArrayLike<number>, first: number, scale: number, weights: Float64Array): Float64Array {
+    const [likely, table] = [this.#likely, exponentials()];
+    const divisor = scale * WEIGHT_STEPS;
+    let highest = -Infinity;
+    for (let k = 0; k < this.classes; k += 1) {
+      const at = k * this.width;
+      let score = 0;
+      for (let j = 0; j < this.width; j += 1) score += weights[at + j]! * whole[first + j]!;
+      likely[k] = score / divisor;
+      if (likely[k]! > highest) highest = likely[k]!;
+    }
+    let sum = 0;
+    for (let k = 0; k < this.classes; k += 1) {
+      const below = Math.min((highest - likely[k]!) * SCORE_STEPS, LOWEST_SCORE);
+      likely[k] = table[Math.floor(below + 0.5)]!;
+      sum += likely[k]!;
+    }
+    for (let k = 0; k < this.classes; k += 1) likely[k]! /= sum;
+    return likely;
+  }
+}
+
+/** Adds parts x whole, of the record at `first` in whole, to a sum `[classes, width]`. */
+export function addOuter(sum: Float64Array, parts: Float64Array, whole: ArrayLike<number>, first: number, width: number): void {
+  for (let k = 0; k < parts.length; k += 1) {
+    const part = parts[k]!;
+    if (part === 0) continue;
+    const at = k * width;
+    for (let j = 0; j < width; j += 1) sum[at + j]! += part * whole[first + j]!;
+  }
+}
+
+export class LinearHead {
+  readonly #width: number;
+  readonly #features: { limit: number; aim: number };
+  readonly #residuals: Residuals;
+  /** where the weights of the record's j-th value lie among those of a class */
+  readonly #columns: Int32Array;
+  // of the record at hand
+  readonly #fixed: Float64Array;
+  readonly #whole: Float64Array;
+
+  /** For records of a shape as the network lays them out, channels last, and a clip of so many grid steps. */
+  private constructor(shape: readonly number[], readonly inputs: number, readonly classes: number, clip: number, steps: number) {
+    const { features, residuals } = splitClip(steps);
+    const [channels, ...sides] = shape;
+    const pixels = sides.reduce((product, side) => product * side, 1);
+    this.#width = inputs + 1;
+    this.#columns = Int32Array.from({ length: inputs }, (_, j) => (j % channels!) * pixels + Math.floor(j / channels!));
+    this.#features = { limit: features, aim: aim(features, this.#width) };
+    this.#residuals = new Residuals(classes, this.#width, clip, residuals);
+    [this.#fixed, this.#whole] = [new Float64Array(this.#width), new Float64Array(this.#width)];
+  }
+
+  /** The linear head that a task's model is, if it is one: a single dense layer, flattened before, under cross-entropy. */
+  static of(task: Task, clip: number, steps: number): LinearHead | null {
+    const dense = denseAlone(task);
+    return dense && new LinearHead(task.input.shape, dense.inputs, dense.outputs, clip, steps);
+  }
+
+  /** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; what is not finite is 0. */
+  weights(parameters: Float32Array): Float64Array {
+    return wholeWeights(parameters, this.inputs, this.classes, this.#columns);
+  }
+
+  /** What one record, at `first` in x, adds to a sum; the vectors are overwritten by the next record's. */
+  part(x: Float32Array, first: number, label: number, weights: Float64Array): Part {
+    const { length, scale } = this.#round(x, first);
+    return { whole: this.#whole, ...this.#residuals.of(this.#whole, 0, scale, length, label, weights) };
   }
 
   /** Adds the parts of some records to a sum, flat as the parameters are; gives back the sum of their losses. */
@@ -109,19 +153,9 @@ export class LinearHead {
       const record = chosen[i]!;
       const { whole, parts, loss } = this.part(x, record * this.inputs, y[record]!, weights);
       losses += loss;
-      for (let k = 0; k < this.classes; k += 1) {
-        const part = parts[k]!;
-        if (part === 0) continue;
-        const at = k * this.#width;
-        for (let j = 0; j < this.#width; j += 1) total[at + j]! += part * whole[j]!;
-      }
+      addOuter(total, parts, whole, 0, this.#width);
     }
-    const biases = this.classes * this.inputs;
-    for (let k = 0; k < this.classes; k += 1) {
-      const at = k * this.#width;
-      for (let j = 0; j < this.inputs; j += 1) sum[k * this.inputs + this.#columns[j]!]! += total[at + j]!;
-      sum[biases + k]! += total[at + this.inputs]!;
-    }
+    addFlat(sum, total, this.inputs, this.classes, this.#columns);
     return losses;
   }
 
@@ -144,30 +178,28 @@ export class LinearHead {
     }
     const norm = Math.sqrt(squares);
     const factor = this.#features.aim / Math.max(norm, 1);
-    const shorter = roundWithin(fixed, factor, this.#features.limit, this.#part.whole);
+    const shorter = roundWithin(fixed, factor, this.#features.limit, this.#whole);
     return { length: norm / power, scale: factor * shorter * power };
   }
+}
 
-  /** The model's probabilities of the classes for the record at hand. */
-  #shares(scale: number, weights: Float64Array): Float64Array {
-    const [likely, whole, table] = [this.#likely, this.#part.whole, exponentials()];
-    const divisor = scale * WEIGHT_STEPS;
-    let highest = -Infinity;
-    for (let k = 0; k < this.classes; k += 1) {
-      const at = k * this.#width;
-      let score = 0;
-      for (let j = 0; j < this.#width; j += 1) score += weights[at + j]! * whole[j]!;
-      likely[k] = score / divisor;
-      if (likely[k]! > highest) highest = likely[k]!;
-    }
-    let sum = 0;
-    for (let k = 0; k < this.classes; k += 1) {
-      const below = Math.min((highest - likely[k]!) * SCORE_STEPS, LOWEST_SCORE);
-      likely[k] = table[Math.floor(below + 0.5)]!;
-      sum += likely[k]!;
-    }
-    for (let k = 0; k < this.classes; k += 1) likely[k]! /= sum;
-    return likely;
+/** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; the j-th value's are those of column j. */
+export function wholeWeights(parameters: Float32Array, inputs: number, classes: number, columns?: Int32Array): Float64Array {
+  const weights = new Float64Array(classes * (inputs + 1));
+  for (let k = 0; k < classes; k += 1) {
+    const at = k * (inputs + 1);
+    for (let j = 0; j < inputs; j += 1) weights[at + j] = wholeWeight(parameters[k * inputs + (columns ? columns[j]! : j)]!);
+    weights[at + inputs] = wholeWeight(parameters[classes * inputs + k]!);
+  }
+  return weights;
+}
+
+/** Adds a sum `[classes, inputs + 1]` to one that is flat as the parameters are: weights, then biases. */
+export function addFlat(sum: Float64Array, total: Float64Array, inputs: number, classes: number, columns?: Int32Array): void {
+  for (let k = 0; k < classes; k += 1) {
+    const at = k * (inputs + 1);
+    for (let j = 0; j < inputs; j += 1) sum[k * inputs + (columns ? columns[j]! : j)]! += total[at + j]!;
+    sum[classes * inputs + k]! += total[at + inputs]!;
   }
 }
 

@@ -5,6 +5,7 @@ import { type Task, readTask } from "../wire/task.ts";
 import { denseAlone } from "./linear_head.ts";
 import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
 import { Network, probabilities } from "./network.ts";
+import { FeatureSums, type Summing } from "./sums.ts";
 import { type Progress, type Records, train, withNoise } from "./training.ts";
 
 export interface Job {
@@ -13,10 +14,14 @@ export interface Job {
   /** the person's own noise multiplier */
   noise: number | null;
   order: Int32Array | null;
+  /** for tasks that sum */
+  summing: Summing | null;
 }
 
 export interface Outcome {
   parameters: Float32Array | null;
+  /** exact sums, for tasks that sum */
+  sums: Float64Array | null;
   loss: number | null;
   seen: number;
   seconds: number;
@@ -34,6 +39,7 @@ export class TrainingRoom {
   readonly #fresh: () => Promise<Words>;
   #task: Task | null = null;
   #network: Network | null = null;
+  #sums: FeatureSums | null = null;
   #records: Records = { x: new Float32Array(), y: [], count: 0 };
   #running = 0;
 
@@ -45,6 +51,11 @@ export class TrainingRoom {
   /** Builds the network on the fastest means of computing that there is. */
   async open(given: unknown): Promise<Device> {
     const task = readTask(given);
+    if (task.training.kind === "sums") {
+      this.#sums = new FeatureSums(task, task.training);
+      this.#task = task;
+      return { device: "script", threads: 1, notes: [] };
+    }
     const { multiplier, notes } = await chosenMultiplier(task);
     this.#task = task;
     this.#network = networkOf(task, multiplier);
@@ -53,19 +64,26 @@ export class TrainingRoom {
 
   /** The records to train on, normalised, in the shape of the task's input. */
   take(x: Float32Array, y: Int32Array): void {
+    if (this.#sums) return this.#sums.take(x, y);
     this.#records = { x: this.#opened.network.arrange(x, y.length), y, count: y.length };
   }
 
-  async train({ round, parameters, noise, order }: Job): Promise<Outcome> {
-    const { task, network } = this.#opened;
+  async train({ round, parameters, noise, order, summing }: Job): Promise<Outcome> {
     const run = (this.#running += 1);
     const begun = performance.now();
-    const step: Progress = (done, of) => {
+    const seconds = () => (performance.now() - begun) / 1000;
+    const step: Progress = (...done) => {
       if (run !== this.#running) throw new Error(STOPPED);
-      this.#progress(done, of);
+      this.#progress(...done);
     };
+    if (this.#sums) {
+      if (!summing) throw new Error("it is not said how long whole vectors may be");
+      const summed = await this.#sums.sum(parameters, summing, step);
+      return { ...summed, seconds: seconds() };
+    }
+    const { task, network } = this.#opened;
     const trained = await train(withNoise(task, noise), network, parameters, this.#records, round, await this.#fresh(), step, order);
-    return { ...trained, seconds: (performance.now() - begun) / 1000 };
+    return { ...trained, sums: null, seconds: seconds() };
   }
 
   /** Ends training after its current step. */
@@ -75,6 +93,7 @@ export class TrainingRoom {
 
   /** Probabilities of the classes for one normalised record. */
   async predict(parameters: Float32Array, record: Float32Array): Promise<number[]> {
+    if (this.#sums) return probabilities(Float32Array.from(this.#sums.scores(parameters, record)), "cross-entropy");
     const { task, network } = this.#opened;
     const scores = await network.scores(parameters, { x: network.arrange(record, 1), size: 1 });
     return probabilities(scores, task.loss);

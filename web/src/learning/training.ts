@@ -18,8 +18,11 @@ export interface Records {
   count: number;
 }
 
+/** What a step is: making features of a record, or learning. */
+export type Doing = "features" | "training";
+
 /** Called after every step; an error thrown by it ends the training. */
-export type Progress = (step: number, steps: number) => void;
+export type Progress = (step: number, steps: number, doing?: Doing) => void;
 
 export interface Trained {
   /** null where plain training stopped being finite, or there was nothing to train on: then nothing has changed */
@@ -37,6 +40,7 @@ export async function train(
   progress: Progress, kept: Int32Array | null = null,
 ): Promise<Trained> {
   const { training } = task;
+  if (training.kind === "sums") throw new Error("sums have no network");
   if (training.kind === "private") return trainPrivately(training, task, network, parameters, records, round, words, progress);
   const { chosen, order: taken } = await takenUp(training, records.count, round, words, kept);
   const trained = await trainPlainly(training, task, network, parameters, { records, chosen }, round, words, progress);
@@ -45,7 +49,7 @@ export async function train(
 
 /** The task with a participant's own noise multiplier in the place of its own; null: none. */
 export function withNoise(task: Task, noise: number | null): Task {
-  return noise === null || task.training.kind === "plain" ? task : { ...task, training: { ...task.training, noise } };
+  return noise === null || task.training.kind !== "private" ? task : { ...task, training: { ...task.training, noise } };
 }
 
 async function trainPrivately(

@@ -5,13 +5,15 @@
  * of it is randomised with a fresh key, and release and bytes are recorded before they are given out.
  */
 import { Keystream, type Words } from "../bits/keystream.ts";
-import { makeBody } from "../bits/report.ts";
+import { type Body, makeBody } from "../bits/report.ts";
+import type { Summing } from "../learning/sums.ts";
 import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from "../wire/signing.ts";
-import { type Strength, type Task, checkPlan, readTask, strengthOf } from "../wire/task.ts";
+import { type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
+import { noisySums } from "./noisy_sums.ts";
 import { ownReleases } from "./releases.ts";
 import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
 
@@ -19,7 +21,12 @@ import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
 export type Ruling =
   /** train, then ask for `release` */
   | {
-      kind: "train"; round: number; parameters: Float32Array<ArrayBuffer>; noise: number | null; order: Int32Array | null;
+      kind: "train"; round: number;
+      /** empty in a round without any */
+      parameters: Float32Array<ArrayBuffer>;
+      noise: number | null; order: Int32Array | null;
+      /** how records are summed, for tasks that sum */
+      summing: Summing | null;
       /** what is sent where the round is over before the report is made: that there is none */
       decline: Uint8Array<ArrayBuffer>;
     }
@@ -200,30 +207,41 @@ export class PrivacyRoom {
       return { kind: "declined", round, answer: writeAnswer(plan, null), reason };
     }
     this.#pending = { plan, strength, releases };
-    const parameters = Float32Array.from(plan.arrays.get("parameters")!.values);
+    const parameters = Float32Array.from(plan.arrays.get("parameters")?.values ?? []);
     const { order } = await this.#ledger.kept(task.federation);
-    return { kind: "train", round, parameters, noise: choice.noise ?? null, order, decline: writeAnswer(plan, null) };
+    const summing = summingOf(strength, plan);
+    return { kind: "train", round, parameters, noise: choice.noise ?? null, order, summing, decline: writeAnswer(plan, null) };
   }
 
   /**
-   * Randomises what training made (null: nothing, and then "no change" is reported) and writes it down; the bytes that
-   * come back may be sent. The number of records and the order of taking them up stay here.
+   * Randomises what training made (null: nothing, and then "no change" is reported, or the sums of no records) and writes it
+   * down; the bytes that come back may be sent. The number of records and the order of taking them up stay here.
    */
-  async release(trained: Float32Array | null, records: number, order: Int32Array | null): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
+  async release(trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
     const pending = this.#pending;
     const { task, dataset } = this.#opened;
     if (!pending) throw new Error("nothing was asked for: judge a plan first");
     this.#pending = null;
     const { plan, strength, releases } = pending;
-    const values = vectorOf(task, plan, trained);
     const kept = await this.#ledger.kept(task.federation);
-    const { body, announced } = await makeBody(task, strength.mechanism, plan, values, records, kept.announced, await this.#fresh());
+    const { body, announced } = await this.#body(plan, strength, trained, records, kept.announced);
     const answer = writeAnswer(plan, body);
     const entry = await this.#ledger.record(
       { dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() },
       { announced: announced ?? kept.announced, order: order ?? kept.order },
     );
     return { answer: entry.answer!, index: entry.index };
+  }
+
+  async #body(plan: Plan, { mechanism }: Strength, trained: Float32Array | Float64Array | null, records: number, announced: number | null): Promise<Body> {
+    const { task } = this.#opened;
+    const words = await this.#fresh();
+    if (mechanism.name === "noisy-sums") {
+      const sums = trained && Float64Array.from(trained);
+      return { body: await noisySums(stageOf(mechanism, plan.round), sums, words), announced: null };
+    }
+    const values = vectorOf(task, plan, trained && Float32Array.from(trained));
+    return makeBody(task, mechanism, plan, values, records, announced, words);
   }
 
   /** The bytes of a round have been handed to the network, or the server says that it has them. */
@@ -292,6 +310,14 @@ export class PrivacyRoom {
       Account.opening(choice.budget),
     );
   }
+}
+
+/** How long a record's whole vectors may be, and what a plan whitens records by; null for tasks that do not sum. */
+function summingOf({ mechanism }: Strength, { arrays }: Plan): Summing | null {
+  if (mechanism.name !== "noisy-sums") return null;
+  const [left, centre] = [arrays.get("left"), arrays.get("centre")];
+  const whitening = left && centre ? { left: left.values, centre: centre.values } : null;
+  return { limits: mechanism.limits, whitening };
 }
 
 /** The parameters after training, or what they moved by; without training, nothing has changed. */

@@ -1,10 +1,11 @@
 /** What leaves with a report, by the page's own figures; a server that states less is refused. */
 import { buildMechanism } from "../bits/build.ts";
-import { FARTHEST, gridFor } from "../bits/discrete.ts";
+import { FARTHEST, type Slack, discreteGaussian, gridFor } from "../bits/discrete.ts";
 import type { ValueLoss } from "../bits/mechanisms.ts";
+import { momentsSensitivity } from "../learning/second_moments.ts";
 import type { Plan } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
-import type { Release, StatedLoss, Strength, Task } from "../wire/task.ts";
+import { type Release, type StatedLoss, type Strength, type Task, stageOf } from "../wire/task.ts";
 import type { OwnRelease } from "./account.ts";
 import { adjacencyOf } from "./account.ts";
 
@@ -19,8 +20,8 @@ export async function ownReleases(
   if (samples !== null && round === 1 && !others.some(({ what }) => what === samples.what)) {
     throw new Refused("this page cannot take part: the number of records would leave, and is not among what is described");
   }
-  const own = task.training.kind === "private" ? privately(task, noise) : await through(task, strength, plan);
-  checkStated(upload, task.training.kind === "private" ? privately(task, null) : own);
+  const own = await guarantees(task, strength, round, noise, plan);
+  checkStated(upload, noise === null ? own : await guarantees(task, strength, round, null, plan));
   const first: OwnRelease = { what: upload.what, guarantees: own, claimed: noise === null ? upload.claimed : null };
   return [first, ...(await Promise.all(others.map((other) => beside(task, other))))];
 }
@@ -28,20 +29,42 @@ export async function ownReleases(
 /** Guarantees by adjacency. */
 type Own = OwnRelease["guarantees"];
 
+async function guarantees(task: Task, strength: Strength, round: number, noise: number | null, plan?: Plan): Promise<Own> {
+  if (task.training.kind === "private") return privately(task, noise);
+  return task.training.kind === "sums" ? ofSums(task, strength, round) : through(task, strength, plan);
+}
+
+/** Of a sum over all records: one moves it by what this page lets it, and by no more than is stated. */
+function ofSums({ training, plan }: Task, { mechanism }: Strength, round: number): Own {
+  if (training.kind !== "sums" || mechanism.name !== "noisy-sums") throw new Error("not sums");
+  const stage = stageOf(mechanism, round);
+  const { unit, row, residual } = mechanism.limits;
+  const own = round <= plan.bare ? momentsSensitivity(unit) : row * residual;
+  if (!(own <= stage.sensitivity * (1 + 1e-12))) {
+    throw new Refused(`this page cannot take part: one record moves "${stage.what}" by ${own} steps, and not by ${stage.sensitivity} at most`);
+  }
+  const sensitivity = Math.max(own, stage.sensitivity);
+  const noise = discreteGaussian(stage.noise);
+  return ofNoise(sensitivity, noise.sigma, noise.slack, { q: 1, steps: 1, values: stage.values });
+}
+
+/** Of `steps` sums over batches of rate q, where one record moves each by `sensitivity`, plus discrete Gaussian noise. */
+function ofNoise(sensitivity: number, drawn: number, { sigma, eta, tau }: Slack, { q, steps, values }: { q: number; steps: number; values: number }): Own {
+  const all = steps * values;
+  const reach = FARTHEST * drawn;
+  const proven: StatedLoss = { type: "PoissonGaussian", q, sigma: sigma / sensitivity, steps, eta: all * eta, tau: all * tau };
+  const faint = (part: string): StatedLoss => ({ type: "Infinite", why: `the noise is below ${part} of what one record can add` });
+  return [
+    { adversary: "server", adjacency: "record-add-remove", loss: sensitivity > reach ? faint("a sixteenth") : proven },
+    { adversary: "server", adjacency: "record-replace", loss: 2 * sensitivity > reach ? faint("an eighth") : proven },
+  ];
+}
+
 /** Of DP-SGD in whole numbers: a record moves a sum by `clip` grid steps at most, and the noise lacks a slack of a Gaussian. */
 function privately({ training, upload }: Task, noise: number | null): Own {
   if (training.kind !== "private") throw new Error("not private training");
   const { clip, noise: drawn } = gridFor(chosenNoise(training.noise, noise), training.resolution);
-  const { sigma, eta, tau } = drawn.slack;
-  const { rate: q, steps } = training;
-  const values = steps * upload.values;
-  const reach = FARTHEST * drawn.sigma;
-  const proven: StatedLoss = { type: "PoissonGaussian", q, sigma: sigma / clip, steps, eta: values * eta, tau: values * tau };
-  const faint = (part: string): StatedLoss => ({ type: "Infinite", why: `the noise is below ${part} of what one record can add` });
-  return [
-    { adversary: "server", adjacency: "record-add-remove", loss: clip > reach ? faint("a sixteenth") : proven },
-    { adversary: "server", adjacency: "record-replace", loss: 2 * clip > reach ? faint("an eighth") : proven },
-  ];
+  return ofNoise(clip, drawn.sigma, drawn.slack, { q: training.rate, steps: training.steps, values: upload.values });
 }
 
 /** The noise multiplier to train with: the person's, which may only be larger than the task's. */

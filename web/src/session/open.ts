@@ -1,7 +1,7 @@
 /** One page's part in one federation: the connection, and the order of things between the three rooms. */
 import { Keystream } from "../bits/keystream.ts";
 import type { Job, Outcome } from "../learning/room.ts";
-import { noiseAlone, withNoise } from "../learning/training.ts";
+import { type Progress, noiseAlone, withNoise } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
 import { pictureToRecord } from "../workers/data.ts";
 import { fetched, read } from "../wire/fetching.ts";
@@ -17,7 +17,7 @@ import type {
 
 /** What a session is made of; tests bring their own. */
 export interface Parts {
-  rooms: (onStep: (step: number, steps: number) => void) => Rooms;
+  rooms: (onStep: Progress) => Rooms;
   fetch: typeof fetch;
   socket: (url: string, protocols: string[]) => WebSocket;
   farewells: Pick<Farewells, "keep" | "drop">;
@@ -93,8 +93,8 @@ class PageSession implements Session {
     this.#parts = parts;
     this.federation = options.federation;
     this.#places = placesOf(options.server, options.federation);
-    this.#rooms = parts.rooms((step, steps) => {
-      if (this.#training !== null && this.#state === "training") this.#tell({ type: "progress", round: this.#training, step, steps });
+    this.#rooms = parts.rooms((step, steps, doing = "training") => {
+      if (this.#training !== null && this.#state === "training") this.#tell({ type: "progress", round: this.#training, step, steps, doing });
     });
   }
 
@@ -174,7 +174,7 @@ class PageSession implements Session {
     const over = ENDED.includes(this.#state);
     if (this.#model && this.#model.round >= this.#round && (this.#model.last || !over)) return this.#model.parameters;
     const answer = await fetched(this.#places.model, { fetch: this.#parts.fetch }).catch(() => null);
-    const { size } = this.#task!.model;
+    const size = modelSize(this.#task!);
     if (answer?.ok && answer.bytes.length === 4 * size) {
       const view = new DataView(answer.bytes.buffer);
       const parameters = Float32Array.from({ length: size }, (_, i) => view.getFloat32(4 * i, true));
@@ -410,20 +410,20 @@ class PageSession implements Session {
   }
 
   async #trainAndSend(ruling: Extract<Ruling, { kind: "train" }>, plan: Uint8Array<ArrayBuffer>): Promise<void> {
-    const { round, parameters, noise, order } = ruling;
+    const { round, parameters, noise, order, summing } = ruling;
     const records = this.#records; // those that are trained on: a server may give this page another part of the sample meanwhile
     if (this.#over(round, plan)) return this.#late(ruling, plan);
-    this.#model = { round: round - 1, parameters, last: false };
+    if (parameters.length) this.#model = { round: round - 1, parameters: scored(ruling), last: false };
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
     this.#while("training");
     this.#training = round;
-    const outcome = await this.#trained({ round, parameters, noise, order }).finally(() => (this.#training = null));
+    const outcome = await this.#trained({ round, parameters, noise, order, summing }).finally(() => (this.#training = null));
     if (this.#interrupted()) return undefined;
     const { seconds, seen, loss } = outcome;
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#while("randomising");
-    const { answer } = await this.#rooms.privacy.release(outcome.parameters, records, outcome.order);
+    const { answer } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
     await this.#send(round, answer, "first");
     await this.#tellBudget();
     return this.#done(plan, "waiting");
@@ -435,14 +435,14 @@ class PageSession implements Session {
       return await this.#rooms.training.train(job);
     } catch (error) {
       const { training, strengths } = this.#task!;
-      const hidden = training.kind === "private" || strengths.every(({ mechanism }) => mechanism.name !== "none");
+      const hidden = training.kind !== "plain" || strengths.every(({ mechanism }) => mechanism.name !== "none");
       if (!hidden || isStop(error) || this.#interrupted()) throw error;
       this.#tell({ type: "error", message: `training failed, and noise alone was reported: ${wordsOf(error)}`, final: false });
-      return { parameters: await this.#noise(job), loss: null, seen: 0, seconds: 0, order: null };
+      return { parameters: await this.#noise(job), sums: null, loss: null, seen: 0, seconds: 0, order: null };
     }
   }
 
-  /** What private training has of no records; null where the noise comes after training, from the mechanism. */
+  /** What private training has of no records; null where the noise comes after training, in the privacy room. */
   async #noise({ round, parameters, noise }: Job): Promise<Float32Array | null> {
     if (this.#task!.training.kind !== "private") return null;
     return noiseAlone(withNoise(this.#task!, noise), parameters, round, await Keystream.fresh());
@@ -517,6 +517,19 @@ class PageSession implements Session {
   #tell(event: SessionEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+/** How many numbers a model has, with what scoring takes beside its parameters. */
+function modelSize({ model, training }: Task): number {
+  return model.size + (training.kind === "sums" ? training.maps + training.maps ** 2 : 0);
+}
+
+/** The model of a plan as the server hands it out: parameters, and what records are whitened by. */
+function scored({ parameters, summing }: Extract<Ruling, { kind: "train" }>): Float32Array {
+  const { centre, left } = summing?.whitening ?? { centre: [], left: [] };
+  const model = new Float32Array(parameters.length + centre.length + left.length);
+  [parameters, centre, left].reduce((first, part) => (model.set(part, first), first + part.length), 0);
+  return model;
 }
 
 function isStop(error: unknown): boolean {

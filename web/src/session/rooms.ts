@@ -1,5 +1,6 @@
 /** The three workers of a page, as the session calls them. */
 import type { TrainingRoom } from "../learning/room.ts";
+import type { Doing, Progress } from "../learning/training.ts";
 import type { PrivacyRoom } from "../privacy/privacy.ts";
 import type { DataRoom } from "../workers/data.ts";
 import { type Connection, type Remote, connect } from "../workers/rpc.ts";
@@ -16,11 +17,11 @@ export interface Rooms {
 }
 
 /** Workers of this page's own; `onStep` hears how far training is. */
-export function openRooms(onStep: (step: number, steps: number) => void): Rooms {
+export function openRooms(onStep: Progress): Rooms {
   const data = dataRoom();
   const training: Connection<Training> = connect(
     new Worker(new URL("../workers/training.worker.ts", import.meta.url), { type: "module", name: "training" }),
-    ({ step, steps }: { step: number; steps: number }) => onStep(step, steps),
+    ({ step, steps, doing }: { step: number; steps: number; doing: Doing }) => onStep(step, steps, doing),
   );
   const privacy: Connection<Privacy> = connect(
     new Worker(new URL("../workers/privacy.worker.ts", import.meta.url), { type: "module", name: "privacy" }),

@@ -4,6 +4,7 @@
  * Data, training and privacy each run in a worker of their own; the session joins them with the server. Only bytes that
  * the privacy worker has written into its ledger are ever sent.
  */
+import type { Doing } from "../learning/training.ts";
 import type { BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
 import type { DataSource, DataSummary } from "../workers/data.ts";
 
@@ -28,7 +29,7 @@ export type SessionEvent =
   | { type: "device"; device: "script" | "wasm" | "webgpu"; threads: number; notes: string[] }
   | { type: "joined"; client: number; round: number; rounds: number; resumed: boolean }
   | { type: "round"; round: number; rounds: number }
-  | { type: "progress"; round: number; step: number; steps: number }
+  | { type: "progress"; round: number; step: number; steps: number; doing: Doing }
   | { type: "trained"; round: number; seconds: number; samplesPerSecond: number; loss: number | null }
   | { type: "released"; round: number; bytes: number; replayed: boolean }
   | { type: "declined"; round: number; reason: string }

@@ -125,8 +125,8 @@ export interface Task {
   input: { shape: number[]; kind: "image" | "features" };
   classes: string[];
   model: { name: string; size: number };
-  training: { kind: "plain" | "private" };
-  upload: { what: "weights" | "update"; values: number; samples: object | null; norm: number | null };
+  training: { kind: "plain" | "private" | "sums" };
+  upload: { what: "weights" | "update" | "sums"; values: number; samples: object | null; norm: number | null };
   strengths: Strength[];
   budget: SuggestedBudget | null;
   choices: StrongerChoice[];

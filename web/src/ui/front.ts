@@ -129,8 +129,11 @@ export function stateWords(one: Summary): string {
 /** What leaves the page and what stays, in plain words. */
 export function leavesView(task: Task): HTMLElement {
   const strengths = task.strengths[0];
-  const noisy = task.training.kind === "private" || (strengths !== undefined && strengths.mechanism.name !== "none");
-  const thing = task.upload.what === "update" ? "how the model should change" : "how its model looks after learning";
+  const noisy = task.training.kind !== "plain" || (strengths !== undefined && strengths.mechanism.name !== "none");
+  const thing = {
+    update: "how the model should change", weights: "how its model looks after learning",
+    sums: "how features vary or how the model should change, added up over your examples",
+  }[task.upload.what];
   const open = (strengths?.releases ?? []).every(({ guarantees }) =>
     guarantees.every((one) => !Number.isFinite(figure(one.epsilon))),
   );

@@ -172,7 +172,7 @@ export class TrainingView {
       case "progress":
         return say(
           this.more,
-          `Learning from your examples: step ${event.step} of ${event.steps}. Nothing has left in this round yet.`,
+          `${event.doing === "features" ? "Computing features of your examples: number" : "Learning from your examples: step"} ${event.step} of ${event.steps}. Nothing has left in this round yet.`,
         );
       case "released":
         this.trying.hidden = false;

@@ -55,12 +55,57 @@ export interface PrivateTraining {
   resolution: number;
 }
 
-export type Training = PlainTraining | PrivateTraining;
+/** Sums over all records on public features: second moments, then gradients of a linear head. */
+export interface SumsTraining {
+  kind: "sums";
+  extractor: { kind: "scattering"; scales: number; angles: number; orders: number };
+  /** of a record's features */
+  maps: number;
+  cells: number;
+  /** how often the square root of a feature is taken */
+  roots: number;
+  /** groups of maps that are normalised by themselves; 0: none are */
+  groups: number;
+  /** the input that the bias sees */
+  bias: number;
+  clip: number;
+}
+
+export type Training = PlainTraining | PrivateTraining | SumsTraining;
+
+/** What records are whitened by: a matrix `[maps, maps]` and a vector `[maps]`, whole numbers. */
+export interface Whitening {
+  left: Float32Array;
+  centre: Float32Array;
+}
+
+/** L2 norms that no whole vector of one record exceeds: in normal form, whitened, and of its residuals. */
+export interface Limits {
+  unit: number;
+  row: number;
+  residual: number;
+}
+
+/** What is summed in some rounds, and with how much noise. */
+export interface Stage {
+  rounds: [number, number];
+  what: string;
+  values: number;
+  /** discrete Gaussian noise of 2^noise steps */
+  noise: number;
+  /** sums are sent modulo 2^modulus */
+  modulus: number;
+  /** the L2 norm of what one record adds, at most, in steps */
+  sensitivity: number;
+}
 
 export type Domain = { kind: "box"; centre: number | number[]; radius: number | number[] } | { kind: "plan" };
 
+export type NoisySums = { name: "noisy-sums"; limits: Limits; stages: Stage[] };
+
 export type MechanismSpec =
   | { name: "none" }
+  | NoisySums
   | { name: "two-point"; t_min: number; domain: Domain }
   | { name: "sign"; t_min: number; thresholds: number[]; domain: Domain }
   | {
@@ -145,7 +190,7 @@ export interface Task {
   loss: "cross-entropy" | "one-versus-rest";
   training: Training;
   upload: {
-    what: "weights" | "update";
+    what: "weights" | "update" | "sums";
     values: number;
     layers: { name: string; first: number; size: number }[];
     samples: null | { kind: "noisy"; limit: number; what: string; mechanism: MechanismSpec };
@@ -153,20 +198,31 @@ export interface Task {
     norm: number | null;
   };
   strengths: Strength[];
-  plan: { step: string; settings: Record<string, unknown>; arrays: Record<string, number[]> };
+  /** plans of the first `bare` rounds hold no arrays */
+  plan: { step: string; settings: Record<string, unknown>; arrays: Record<string, number[]>; bare: number };
   budget: { limit: number; delta: number; basis: "proven" | "claimed"; adjacency: string; adversary: string } | null;
   choices: { noise: number; spending: Spending; accuracy: number | null; alone: number | null }[];
   statement: { title: string; text: string; sentences: string[] };
 }
 
 const LAYERS = ["flatten", "dense", "conv", "max-pool", "relu", "elu", "tanh"];
-const MECHANISMS = ["none", "two-point", "sign", "laplace", "gaussian"];
+const MECHANISMS = ["none", "noisy-sums", "two-point", "sign", "laplace", "gaussian"];
 /** values of a model at most: a page that trains more would stand still */
 export const LARGEST_MODEL = 2 ** 22;
 /** rounds of a schedule at most, as of a client's limits.rounds */
 export const MOST_ROUNDS = 1000;
 /** steps, or epochs, of a round at most: a round takes minutes and not days */
 export const MOST_STEPS = 10_000;
+
+/** whole unit vectors are kept in 16 bits, and so are whitened records */
+const LONGEST_VECTOR = 2 ** 15 - 1;
+/** residuals at most, so that sums of products stay below 2^53 */
+const LONGEST_RESIDUAL = 2 ** 15;
+/** entries of a plan's matrix and centre at most: sums of products stay below 2^53 */
+const LARGEST_FACTOR = 2 ** 16;
+const LARGEST_CENTRE = 2 ** 40;
+const MODULUS: [number, number] = [8, 48];
+const NOISE_BITS: [number, number] = [4, 30];
 
 /** The task, if this page can carry it out as a whole. */
 export function readTask(given: unknown): Task {
@@ -193,7 +249,7 @@ function checkInput({ input, classes }: Task): void {
   need(Array.isArray(classes) && classes.length >= 2 && classes.length <= 256, "a task has from 2 to 256 classes");
 }
 
-function checkModel({ model, input, classes, loss }: Task): void {
+function checkModel({ model, input, classes, loss, training }: Task): void {
   need(isObject(model) && Array.isArray(model.layers) && Array.isArray(model.parameters), "the model is not described");
   need(whole(model.size, 1, LARGEST_MODEL), `pages train models of up to ${LARGEST_MODEL.toLocaleString("en")} values`);
   for (const layer of model.layers) {
@@ -207,7 +263,8 @@ function checkModel({ model, input, classes, loss }: Task): void {
     first += size;
   }
   need(first === model.size, "the parameters of the model do not fill its vector");
-  need(shapeAfter(model.layers, input.shape).join() === String(classes.length), "the model does not end in one score per class");
+  const seen = training?.kind === "sums" ? [training.maps * training.cells] : input.shape;
+  need(shapeAfter(model.layers, seen).join() === String(classes.length), "the model does not end in one score per class");
   need(loss === "cross-entropy" || loss === "one-versus-rest", `this page knows no loss called ${String(loss)}`);
 }
 
@@ -233,8 +290,11 @@ export function shapeAfter(layers: readonly Layer[], shape: readonly number[]): 
   return now;
 }
 
-function checkTraining({ training }: Task): void {
-  need(isObject(training) && isObject(training.optimiser), "the training is not described");
+function checkTraining(task: Task): void {
+  const { training } = task;
+  need(isObject(training), "the training is not described");
+  if (training.kind === "sums") return checkSums(task, training);
+  need(isObject(training.optimiser), "the training is not described");
   need(["sgd", "adam", "rmsprop"].includes(training.optimiser.name), `this page knows no optimiser called ${String(training.optimiser.name)}`);
   need(training.optimiser.lr > 0, "the learning rate must be above zero");
   if (training.kind === "private") {
@@ -252,13 +312,55 @@ function checkTraining({ training }: Task): void {
   }
 }
 
-function checkUpload({ upload, model, plan }: Task): void {
-  need(isObject(upload) && (upload.what === "weights" || upload.what === "update"), "what is uploaded is not described");
+function checkSums({ input, model, loss, strengths, rounds }: Task, training: SumsTraining): void {
+  const { extractor, bias, clip } = training;
+  need(isObject(extractor) && extractor.kind === "scattering", `this page knows no features called ${String(extractor?.kind)}: reload the page`);
+  need(input.shape.length === 3, "scattering takes images");
+  need(bias > 0 && bias <= 1 && clip >= 1e-30 && clip <= 1e30, "the bias and the clip of a linear head are not described");
+  const layers = model.layers.filter(({ kind }) => kind !== "flatten");
+  need(loss === "cross-entropy" && layers.length === 1 && layers[0]!.kind === "dense", "sums are of a linear model under cross-entropy");
+  need(model.parameters.length === 2 && model.parameters[0]!.shape.length === 2, "a linear model has weights and biases");
+  need(Array.isArray(strengths), "what a page releases is not described");
+  for (const { mechanism } of strengths) {
+    need(mechanism?.name === "noisy-sums" && isObject(mechanism.limits) && Array.isArray(mechanism.stages), "the noise of sums is not described");
+    const { unit, row, residual } = mechanism.limits;
+    need(whole(unit, 1, LONGEST_VECTOR) && whole(row, 1, LONGEST_VECTOR) && whole(residual, 1, LONGEST_RESIDUAL), "the lengths of whole vectors are not described");
+    let next = 1;
+    for (const stage of mechanism.stages) {
+      need(isObject(stage) && Array.isArray(stage.rounds) && stage.rounds[0] === next && whole(stage.rounds[1], next, rounds.count), "the stages of sums do not follow each other");
+      need(whole(stage.noise, ...NOISE_BITS) && whole(stage.modulus, ...MODULUS), "the noise or the modulus of sums is not described");
+      next = stage.rounds[1] + 1;
+    }
+    need(next === rounds.count + 1, "the stages of sums do not cover all rounds");
+  }
+}
+
+/** What is summed in a round. */
+export function stageOf({ stages }: NoisySums, round: number): Stage {
+  const found = stages.find(({ rounds: [first, last] }) => first <= round && round <= last);
+  if (!found) throw new Refused(`this page cannot take part: what is summed in round ${round} is not described`);
+  return found;
+}
+
+function checkUpload({ upload, model, plan, training, strengths }: Task): void {
+  const sums = training.kind === "sums";
+  need(isObject(upload) && (sums ? ["sums"] : ["weights", "update"]).includes(upload.what), "what is uploaded is not described");
+  need(!sums || (upload.samples === null && upload.norm === null), "sums leave alone, and as long as they are");
   need(upload.values === model.size, "pages send every value of the model");
   need(upload.samples === null || upload.samples.kind === "noisy", "a number of records may leave with noise only");
   need(isObject(plan) && plan.step === "report" && isObject(plan.arrays) && isObject(plan.settings), "the plan is not described");
   need(upload.norm === null ? plan.settings["norm"] === undefined : Number(plan.settings["norm"]) === upload.norm && upload.norm > 0, "plans announce another norm than the task");
+  need(whole(plan.bare, 0, sums ? 1 : 0), "the plans of the first rounds are not described");
   need(canonical(plan.arrays["parameters"] ?? null) === canonical([model.size]), "a plan must hold the parameters of the model");
+  if (!sums) return;
+  const { maps } = training;
+  const shapes = { parameters: [model.size], left: [maps, maps], centre: [maps] };
+  const sizes = plan.bare ? [(maps * (maps + 1)) / 2 + maps, model.size] : [model.size];
+  for (const { mechanism } of strengths) {
+    const fits = mechanism.name === "noisy-sums" && canonical(mechanism.stages.map(({ values }) => values)) === canonical(sizes);
+    need(fits && (plan.bare === 0 || mechanism.stages[0]!.rounds[1] === 1), "what is summed does not fit the features");
+  }
+  need(canonical(plan.arrays) === canonical(shapes), "a plan must hold the parameters of the model and what records are whitened by");
 }
 
 function checkStrengths({ strengths, clients, training, upload }: Task): void {
@@ -268,6 +370,7 @@ function checkStrengths({ strengths, clients, training, upload }: Task): void {
   for (const { mechanism, releases } of strengths) {
     need(isObject(mechanism) && MECHANISMS.includes(mechanism.name), `this page knows no mechanism called ${String(mechanism?.name)}: reload the page`);
     need(training.kind !== "private" || mechanism.name === "none", "what private training made is sent as it is");
+    need(training.kind === "sums" || mechanism.name !== "noisy-sums", "noisy sums are of sums");
     need(Array.isArray(releases) && releases.length >= 1, "what leaves is not described");
     need(upload.samples === null || releases.length >= 2, "the number of records has no line of its own");
   }
@@ -284,9 +387,14 @@ export function checkPlan(task: Task, step: string, plan: Plan): void {
   if (!(round >= 1 && round <= task.rounds.count)) not(`round ${round} of ${task.rounds.count}`);
   if (canonical(plan.settings) !== canonical(task.plan.settings)) not("other settings");
   const shapes = Object.fromEntries([...plan.arrays].map(([name, array]) => [name, array.shape]));
-  if (canonical(shapes) !== canonical(task.plan.arrays)) not("tensors of other names or shapes");
+  if (canonical(shapes) !== canonical(round <= task.plan.bare ? {} : task.plan.arrays)) not("tensors of other names or shapes");
   for (const { values } of plan.arrays.values()) {
     if (!values.every((value) => Number.isFinite(value))) not("numbers that are not finite");
+  }
+  if (task.training.kind !== "sums") return;
+  for (const [name, most] of [["left", LARGEST_FACTOR], ["centre", LARGEST_CENTRE]] as const) {
+    const fits = (value: number) => Number.isInteger(value) && Math.abs(value) <= most;
+    if (!(plan.arrays.get(name)?.values.every(fits) ?? true)) not("a whitening that is not of whole numbers within reach");
   }
 }
 
