@@ -134,6 +134,7 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
     consents = settings.consents
     allowed = [f"without a proof: {what}" for what in consents.unproven]
     allowed += ["claimed epsilons"] * consents.claimed + [f"code: {name}" for name in consents.code]
+    allowed += [f"network: {file}" for file in consents.weights]
     yield "Consents", f"federations: {', '.join(consents.federations)}; {'; '.join(allowed) or 'no others'}"
     for name, own in settings.shuffler.items():
         yield "Shuffler", f"sealed reports of {name} may go to {own.url}"

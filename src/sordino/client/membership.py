@@ -270,6 +270,13 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
+    weights = weights_of(recipe)
+    if weights is not None and weights not in settings.consents.weights:
+        raise Refused(
+            Reason.CONSENT,
+            f"{federation} makes features with the network in {weights}: only you can say that it was not trained on "
+            "your records. List the file under consents.weights in client.toml if it was not",
+        )
     with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)
     if getattr(recipe.method, "announced_size", 1) == 0:
@@ -279,6 +286,12 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             "recipe needs method.announced_size",
         )
     return recipe
+
+
+def weights_of(recipe: Recipe) -> str | None:
+    """The file of the frozen network that a recipe makes features with; None where there is none."""
+    weights: str | None = getattr(getattr(recipe.method, "extractor", None), "weights", None)
+    return weights
 
 
 def _unproven(release: Release) -> Release:
@@ -300,4 +313,4 @@ def ids(releases: Sequence[Release]) -> tuple[str, ...]:
     return tuple(release.id for release in releases)
 
 
-__all__ = ["Membership", "ids"]
+__all__ = ["Membership", "ids", "weights_of"]

@@ -19,7 +19,9 @@ class Reason(StrEnum):
     NOT_IN_RECIPE = "this is not what the agreed recipe asks for"
     OUT_OF_ORDER = "this round was answered with another plan, or lies behind one that was answered"
     BUDGET = "the owner's budget does not allow it"
-    CONSENT = "the owner has not consented to a release without a proof, to claims, or to code of this name"
+    CONSENT = (
+        "the owner has not consented to a release without a proof, to claims, or to code or a network of this name"
+    )
     OLDER_LEDGER = "this client's ledger is older than its receipt: its owner must look"
     UNAVAILABLE = "the client cannot answer now"
     LIMIT_PARAMETERS = "the model exceeds this client's limits.parameters"

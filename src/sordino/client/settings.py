@@ -79,6 +79,10 @@ class OwnConsents(TomlTable):
     code: Texts = Field(
         default=(), description="models and parts of one's own (package.module:Class) that recipes may name"
     )
+    weights: Texts = Field(
+        default=(),
+        description="files of frozen networks, as recipes name them, that were not trained on these records",
+    )
 
 
 class OwnLimits(TomlTable):

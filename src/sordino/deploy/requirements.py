@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sordino.client.invitation import Invitation
-from sordino.client.membership import Membership
+from sordino.client.membership import Membership, weights_of
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Refused
 from sordino.client.settings import OwnConsents, Settings
@@ -56,8 +56,10 @@ def requirements(invitation: Invitation, records: OwnRecords) -> Requirements:
 def _schedule(invitation: Invitation, records: OwnRecords) -> Iterator[Release]:
     """Everything that an owner would be asked for who agreed to all of it."""
     settings = Settings.of({"data": {"source": "any"}, "budget": {"limit": 1.0}})
-    code = Recipe.from_toml(invitation.recipe, EVERYTHING).own_code
-    willing = settings.model_copy(update={"consents": OwnConsents(claimed=True, code=code)})
+    recipe = Recipe.from_toml(invitation.recipe, EVERYTHING)
+    weights = weights_of(recipe)
+    consents = OwnConsents(claimed=True, code=recipe.own_code, weights=() if weights is None else (weights,))
+    willing = settings.model_copy(update={"consents": consents})
     try:
         membership = Membership(invitation.terms, willing, records)
         for _, releases in membership.schedule():
