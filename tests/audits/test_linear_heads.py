@@ -28,11 +28,12 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FinishedRun]:
-    """Two runs that are over: in sums, and every silo alone."""
+    """Runs that are over: in sums, and every silo alone, that also with features that are not exact."""
     found = {}
-    for name in ("private-head", "private-head, alone"):
+    oriented = {"method.extractor": {"kind": "oriented", "orientations": 2, "cells": 4}}
+    for name, changes in (("private-head", {}), ("private-head, alone", {}), ("oriented", oriented)):
         folder = tmp_path_factory.mktemp("runs") / "one"
-        run(small(name), folder=folder, workers=1)
+        run(small(name if not changes else "private-head, alone").with_(changes), folder=folder, workers=1)
         found[name] = FinishedRun.open(folder)
     return found
 
@@ -62,7 +63,7 @@ def one_for_all(noise: np.ndarray) -> np.ndarray:
     return noise
 
 
-@pytest.mark.parametrize("name", ["private-head", "private-head, alone"])
+@pytest.mark.parametrize("name", ["private-head", "private-head, alone", "oriented"])
 def test_an_unbroken_program_passes(runs: dict[str, FinishedRun], name: str) -> None:
     assert not failed(runs[name])
     sums = {one.name for one in linear_heads.subjects(runs[name], 0)}
@@ -124,7 +125,8 @@ def game(finished: FinishedRun, count: int) -> tuple[Flock, dict[int | None, np.
     records = linear_heads.canaries(finished, count, 1)
     flock = Flock(records, np.arange(count) % 4, coins(count, 1))  # silos whose parts are all unknown
     views = views_of(finished, finished.group_of(None))
-    adversaries = {by.parties: linear_heads.HeadAttacker(finished, flock, by.parties) for by, _ in views}
+    known = linear_heads.KnownSums(finished)
+    adversaries = {by.parties: linear_heads.HeadAttacker(known, flock, by.parties) for by, _ in views}
     method = linear_heads.method_of(finished)
 
     def losses(state: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a hostile server may try on a linear head: plans that count records, plans without numbers, networks of its own."""
+"""What a hostile server may try on a linear head: plans that count records or hold no numbers, and files it names."""
 
 from collections.abc import Iterator
 from dataclasses import replace

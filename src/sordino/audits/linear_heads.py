@@ -36,6 +36,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.private_sgd import SumGrid
+from sordino.learning.stacked_model import LOOP
 from sordino.mechanisms.cases import Case, Sampler
 from sordino.mechanisms.cases import Scores as Seen
 from sordino.methods.interface import Bench, Cohort, State
@@ -48,6 +49,8 @@ from sordino.wire.messages import Plan
 NAME = "linear head"
 VALUES, MOST, FEWEST = 2**26, 2_000, 200  #: values of noise drawn in each world; rounds drawn there
 AT_ONCE = 2**21  #: values of reports held at a time
+AT_A_TIME = 2**24  #: values of what single records add, computed at a time
+FEWEST_SUMS = 12  #: sums of many silos' noise that are drawn
 HOLDING = 16  #: one report in so many is of somebody with records; the others are noise alone
 FEW = 5  #: records beside which a record is put in and left out
 HUGE = 1e6  #: times as large: a record that moves a sum as far as it can
@@ -69,7 +72,8 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
         members = np.array(silos)[np.arange(asked.canaries) % len(silos)]
         flock = Flock(canaries(run, asked.canaries, asked.seed), members, coins(asked.canaries, asked.seed))
         views = views_of(run, group)
-        adversaries = {view[0].parties: HeadAttacker(run, flock, view[0].parties) for view in views}
+        known = KnownSums(run)
+        adversaries = {view[0].parties: HeadAttacker(known, flock, view[0].parties) for view in views}
         played = play(run, flock, adversaries, partial(losses, method, flock.records), asked)
         cases = [(one_record(run, silos[0], flock.records, view), None) for view in views]
         findings = (*judged(run, group, flock, played, NAME, asked), *answers(cases, asked))
@@ -114,28 +118,47 @@ def _tensors(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Tensor]:
 # --- who sees sums ----------------------------------------------------------------------------------------------------
 
 
+class KnownSums:
+    """What all known records add to the sums of a round, for everybody who attacks it; features are made once."""
+
+    def __init__(self, run: FinishedRun) -> None:
+        self.method, self.bench = method_of(run), Bench()
+        self._population = run.federation.population
+        self._round, self._sums = 0, dict[int, Int64s]()
+
+    def of(self, plan: Plan, silo: int) -> Int64s:
+        """The exact sum over a silo's own records."""
+        if plan.round != self._round:
+            self._round, self._sums = plan.round, {}
+        if silo not in self._sums:
+            real, nothing = self._population.data(silo, torch.device("cpu")), np.zeros(0, np.int64)
+            group = self.method.class_of(silo)
+            self._sums[silo] = nothing if real is None else self.method.exact(plan, group, real, self.bench)
+        return self._sums[silo]
+
+
 class HeadAttacker(Attacker):
     """Knows the plan, all records but the canaries' coins, and so what is noise and what is not."""
 
-    def __init__(self, run: FinishedRun, flock: Flock, honest: int | None) -> None:
-        self._method, self._bench = method_of(run), Bench()
-        super().__init__(flock, max(part.values for part in self._method.stages), honest)
-        self._population, self._device = run.federation.population, torch.device("cpu")
-        self._records: dict[int, ClientData] = {}
+    def __init__(self, known: KnownSums, flock: Flock, honest: int | None) -> None:
+        super().__init__(flock, max(part.values for part in known.method.stages), honest)
+        self._known = known
 
     def _take(self, ear: Ear, plan: Plan, bodies: Mapping[int, bytes]) -> None:
-        method, part = self._method, self._method.stage(plan)
-        shares = torch.zeros(len(ear.canaries), part.values)
-        seen = np.zeros(part.values, np.int64)
+        method = self._known.method
+        part = method.stage(plan)
+        shares, seen = torch.zeros(len(ear.canaries), part.values), np.zeros(part.values, np.int64)
         for silo, body in bodies.items():
-            group = method.class_of(silo)
             (sent,) = part.mechanism.decode([body], part.values).numbers()
-            real = self._population.data(silo, self._device)
-            seen += sent - (0 if real is None else method.exact(plan, group, real, self._bench))
+            seen += sent
+            if (known := self._known.of(plan, silo)).size:
+                seen -= known
             own, planted = self._canaries(ear, silo)
-            if planted is not None:
-                kept = replace(planted, key=(id(ear), silo))
-                shares[own] = method.parts(plan, group, kept, self._bench).float()
+            for first in range(0, len(own), step := max(1, AT_A_TIME // part.values)):
+                rows = slice(first, first + step)
+                assert planted is not None
+                some = ClientData(planted.x[rows], planted.y[rows], (id(ear), silo, first))
+                shares[own[rows]] = method.parts(plan, method.class_of(silo), some, self._known.bench).float()
         left = torch.from_numpy(part.mechanism.wrapped(seen)).float()
         unit = part.noise.sigma * math.sqrt(len(bodies))
         ear.hear(shares / unit, left / unit, 1.0)
@@ -254,23 +277,23 @@ def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[S
     part, group = method.stage(plan), method.class_of(silo)
     data = _real(run, silo)
     few, bench = ClientData(data.x[:FEW], data.y[:FEW], key=0), Bench()
-    rows = rows_for(part.values)
+    rows = {n: max(FEWEST_SUMS, rows_for(part.values) // n) for n in (1, method.budgeting.shares)}
 
     def draw(shares: int, seed: int) -> Sample:
         """Reports less what is in them, `shares` of them together."""
-        count = max(1, rows // shares) * shares
-        bodies = []
-        for begin in range(0, count, most := max(shares, AT_ONCE // part.values)):
+        totals, lengths, exact = [], set[int](), method.exact(plan, group, few, bench)
+        count, most = rows[shares] * shares, max(1, AT_ONCE // (shares * part.values)) * shares
+        for begin in range(0, count, most):
             numbers = range(begin, min(begin + most, count))
             data = tuple(None if number % HOLDING else few for number in numbers)
             cohort = Cohort((silo,) * len(data), data, ({},) * len(data), (FEW,) * len(data))
-            bodies += method.report(plan, cohort, partial(_stream, seed, plan.round, numbers), bench).bodies
-        sent = part.mechanism.decode(bodies, part.values).numbers().astype(np.int64)
-        sent[::HOLDING] -= method.exact(plan, group, few, bench)
-        noise = part.mechanism.wrapped(sent)
-        total = noise.reshape(-1, shares, part.values).sum(axis=1)
+            bodies = method.report(plan, cohort, partial(_stream, seed, plan.round, numbers), bench).bodies
+            sent = part.mechanism.decode(bodies, part.values).numbers().astype(np.int64)
+            sent[[own is not None for own in data]] -= exact
+            totals.append(part.mechanism.wrapped(sent).reshape(-1, shares, part.values).sum(axis=1))
+            lengths.update(map(len, bodies))
         law = training.noise_law(part.noise, part.values, shares)
-        return Sample(total, law, frozenset(map(len, bodies)))
+        return Sample(np.concatenate(totals), law, frozenset(lengths))
 
     found = []
     for shares in sorted({1, method.budgeting.shares}):
@@ -282,9 +305,7 @@ def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[S
         exact = (*stated, partial(neighbours, method, plan, group, few))
         together = f", sums of {shares} silos" if shares > 1 else ""
         found.append(
-            Subject(
-                f"{part.what}, noise{together}", (max(1, rows // shares), part.values), partial(draw, shares), exact
-            )
+            Subject(f"{part.what}, noise{together}", (rows[shares], part.values), partial(draw, shares), exact)
         )
     return found
 
@@ -305,7 +326,7 @@ def neighbours(method: PrivateHead, plan: Plan, group: int, data: ClientData) ->
 
     Where whole clients are protected: whether the sum of all is within that bound.
     """
-    part, bench = method.stage(plan), Bench()
+    part, bench = method.stage(plan), Bench(LOOP)  # as real clients compute
     most = part.sensitivity * method.scales[group] * (1 + 2.0**-50)
     far = ClientData(torch.cat([data.x[:-1], data.x[-1:] * HUGE]), data.y)
     everyone = method.exact(plan, group, far, bench)
