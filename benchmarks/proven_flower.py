@@ -1,15 +1,14 @@
 """A proven recipe between real silos over Flower, one of them killed in every second round.
 
     python -m benchmarks.proven_flower                    proven-mnist, ten silos, a SuperLink and ten SuperNodes
-    python -m benchmarks.proven_flower --rounds 11        fewer rounds
-    python -m benchmarks.proven_flower --print            print the figures and write nothing
+    python -m benchmarks.proven_flower --print --set rounds.count=5 --set data.train_limit=5000    a smaller one
 
 Every silo is a process of its own (`sordino client serve`) with its own records, ledger and budgets: its owner lists
 the others' keys and allows the recipe's epsilon against the sum. Reports travel in secure sums through Flower's own
 processes on this machine. At some moment of every second round one silo gets SIGKILL; it is started again when that
 round is over. Beside the run stands the simulation of the same recipe, in which nobody is killed.
 
-A SuperNode starts a process for each message, so that a round takes about half a minute on two cores.
+A SuperNode starts a process for each message, so that a round takes a minute or two on two cores.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,9 +52,9 @@ LATEST = 10.0  #: seconds after the begin of a round in which a silo is killed
 RUN = 4 * 3600.0  #: seconds in which a run must be over
 
 
-def recipe_for(name: str, silos: int, changes: Mapping[str, object]) -> Recipe:
+def recipe_for(given: Recipe, silos: int) -> Recipe:
     """The recipe for so many silos, with what real ones must know: a public size, and that ledgers count epsilon."""
-    recipe = Recipe.load(name).with_({"split.clients": silos, **changes})
+    recipe = given.with_({"split.clients": silos})
     method: Any = recipe.method
     strengths = recipe.epsilons()
     assert strengths is not None
@@ -317,13 +316,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", default="proven-mnist", help="a recipe of private-head")
     parser.add_argument("--silos", type=int, default=10)
-    parser.add_argument("--rounds", type=int, help="the recipe's own if left out")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe")
     parser.add_argument("--print", action="store_true", help="print the figures and write nothing")
     given = parser.parse_args()
     from sordino.runs.simulation import run
 
-    changes = {} if given.rounds is None else {"rounds.count": given.rounds}
-    recipe = recipe_for(given.recipe, given.silos, changes)
+    recipe = recipe_for(Recipe.load(given.recipe, given.set), given.silos)
     simulated = run(recipe).accuracy
     place = Path(tempfile.mkdtemp(prefix="sdo-"))
     nursery = Nursery()

@@ -10,7 +10,7 @@ import pytest
 import sordino
 from sordino.channels.direct import Direct
 from sordino.channels.secagg import STEPS, SumClient, SumRefused, SumServer, _message
-from sordino.channels.secure_sum import Members, Summed, _with_plan, guarantee
+from sordino.channels.secure_sum import Members, Summed, UnmaskedSums, _with_plan, guarantee
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
@@ -596,3 +596,25 @@ def test_a_method_that_speaks_of_sums_itself_is_left_alone():
         Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
     )
     assert guarantee(own, 5, weighed=False) is own
+
+
+# --- simulated clients without masks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("absent", "counts"), [((), True), ((4,), True), ((4, 7), False)])
+def test_sums_without_masks_are_those_with_masks_and_need_as_many_clients(absent, counts):
+    """Of ten clients nine must stay."""
+    given, rule = two_point(10, epsilons=[1.0] * 10), Summed.Spec(threshold=0.89, masks="deployed")
+
+    def present(step, answers):
+        return [(client, answer) for client, answer in answers if client not in absent]
+
+    def once(channel, own):
+        return Coordinator(given.method, Watched(own, present), channel, "test").round(given.method.init())
+
+    plain, record = once(UnmaskedSums(given.method, rule), SimulatedFleet(given, None))
+    masked, other = once(Summed(given.method, rule), fleet(given, rule))
+    assert record.counted == other.counted == counts
+    assert np.array_equal(plain.parameters, masked.parameters)
+    if counts:
+        assert np.array_equal(plain.parameters, direct(given, absent).parameters)

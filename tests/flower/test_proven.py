@@ -18,6 +18,7 @@ from sordino.flower.app import RunConfig
 from sordino.flower.client_app import SOCKET
 from sordino.flower.server_app import coordinate
 from sordino.learning import datasets
+from sordino.recipe import Recipe
 from sordino.runs.simulation import run
 from tests.client import people
 from tests.flower.nodes import LocalGrid
@@ -37,7 +38,7 @@ DIGITS: dict[str, Any] = {
 def silos() -> Iterator[Silos]:
     """Ten silos of digits under a short path; nothing is left running."""
     place, nursery = Path(tempfile.mkdtemp(prefix="sdo-")), Nursery()
-    made = Silos(place, recipe_for("proven-mnist", 10, DIGITS), nursery)
+    made = Silos(place, recipe_for(Recipe.load("proven-mnist").with_(DIGITS), 10), nursery)
     try:
         yield made
     finally:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
+from sordino.learning import models
 from sordino.learning.unit_vectors import Form
 from sordino.methods import private_head
 from sordino.methods.private_head import HeadQuestion, PrivateHead
 from sordino.parts import registry
-from sordino.privacy.guarantee import SERVER, Adjacency
+from sordino.privacy.guarantee import SERVER, Adjacency, Infinite
 from sordino.recipe import Recipe
 from sordino.runs import preflight
 from sordino.runs.federation import wire
@@ -108,14 +110,27 @@ def test_silos_alone_and_budgets_are_said_too():
     assert "The budget of all 10 clients (epsilon 0.5" in text and "will decline" in text
 
 
-def test_an_extractor_that_may_know_the_records_proves_nothing(tmp_path):
-    from safetensors.torch import save_file
-
-    from sordino.learning import models
-
-    network = models.untried("mlp", input_shape=(1, 8, 8), classes=10)
+def frozen(tmp_path, model, **keys):
+    """An extractor of a network with weights in a file."""
+    network = models.untried(model, input_shape=(1, 8, 8), classes=10)
     save_file(network.state_dict(), tmp_path / "w.safetensors")
-    extractor = {"kind": "network", "model": "mlp", "weights": str(tmp_path / "w.safetensors")}
-    federation, said = first_lines(**{"method.extractor": extractor})
-    assert math.isinf(HeadPlan.of_method(federation.method).proven)
-    assert any("nothing is proven" in sentence and "elsewhere" in sentence for sentence in said)
+    return {"kind": "network", "model": model, "weights": str(tmp_path / "w.safetensors"), **keys}
+
+
+@pytest.mark.parametrize(
+    ("model", "elsewhere", "reason"),
+    [
+        ("mlp", False, "elsewhere"),
+        ("tests.methods.own_networks:Plain", True, ""),
+        ("tests.methods.own_networks:Counting", True, "keeps nothing"),
+        ("tests.methods.own_networks:RunningMean", True, "keeps nothing"),
+        ("tests.methods.own_networks:Failing", True, "keeps nothing"),
+    ],
+)
+def test_an_extractor_that_may_know_other_records_proves_nothing(tmp_path, model, elsewhere, reason):
+    federation, said = first_lines(**{"method.extractor": frozen(tmp_path, model, elsewhere=elsewhere)})
+    plan = HeadPlan.of_method(federation.method)
+    assert math.isinf(plan.proven) == bool(reason) and reason in plan.unproven
+    assert any("nothing is proven" in sentence for sentence in said) == bool(reason)
+    for release in federation.releases(federation.method.plan(federation.method.init(), "run"))[0]:
+        assert all(isinstance(own.loss, Infinite) == bool(reason) for own in release.guarantees)

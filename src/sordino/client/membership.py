@@ -282,10 +282,10 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
 
 
 def _unproven(release: Release) -> Release:
-    """The same release without a proof, for gradients that are computed several records at a time."""
+    """The same release without a proof, for gradients or features that are computed several records at a time."""
     why = (
-        "records' gradients are computed several at a time, where one may change the last bits of another: the proof "
-        "needs them one at a time on a processor (execution=LOOP), or a linear model"
+        "records' gradients or features are computed several at a time, where one may change the last bits of another: "
+        "the proof needs them one at a time on a processor (execution=LOOP), or a linear model on exact features"
     )
     lost = tuple(replace(g, loss=Infinite(why), basis="none") for g in release.guarantees)
     return replace(release, guarantees=lost)
