@@ -23,6 +23,16 @@ LDPFL: dict[str, Any] = {
     "clients": {"epsilon": 0.5},
     "method": {"name": "ldpfl", "extractor": {"kind": "oriented", "orientations": 2, "cells": 4}},
 }
+HEAD: dict[str, Any] = {
+    "training": {},
+    "split": {"kind": "iid", "clients": 6},
+    "clients": {"epsilon": 4.0},
+    "method": {
+        "name": "private-head",
+        "extractor": {"kind": "scattering", "scales": 1, "angles": 2},
+        "channel": {"kind": "summed", "threshold": 0.8, "masks": "deployed"},
+    },
+}
 RECIPES: dict[str, dict[str, Any]] = {
     "none": {},
     "two-point": {**TWO_POINT, "clients.epsilon": [1.0, 1.0, 2.0, 3.0]},
@@ -123,6 +133,9 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
         "rounds": {"count": 2},
     },
+    "private-head": HEAD,
+    "private-head, alone": {**HEAD, "method": {**HEAD["method"], "channel": {"kind": "direct"}}},
+    "private-head, clients": {**HEAD, "method": {**HEAD["method"], "protects": "client"}},
     "local-only": {"method": {"name": "local-only"}},
 }  # fmt: skip
 

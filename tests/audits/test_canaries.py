@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from sordino.audits.canaries import CanaryAttacker, Ear, Flock, PlantedPopulation
+from sordino.audits.canaries import Ear, Flock, PlantedPopulation, SiloAttacker
 from sordino.audits.canary_patterns import Gradients, made_up, patterns
 from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
@@ -139,7 +139,7 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
     """One step of plain descent: upload = -lr / expected batch * (sum of clipped gradients + noise)."""
     flock = Flock.of(finished, range(10), 20, seed=1)
     training = finished.federation.method.training
-    adversary = CanaryAttacker(finished, flock, Gradients(finished.federation.model, training), None)
+    adversary = SiloAttacker(finished, flock, Gradients(finished.federation.model, training), None)
     sums = torch.linspace(-2, 2, 650)
     upload = -training.optimizer.lr / training.expected_batch * training.clip * sums
     assert torch.allclose(adversary._sums(upload, 1), sums, atol=1e-5)
@@ -147,11 +147,11 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
 
 def test_scores_tell_coins_as_well_as_the_noise_allows(finished):
     """Of single Gaussian releases with mu = 1/sigma, in and out differ by mu deviations."""
-    from sordino.audits.canaries import play
+    from sordino.audits.canaries import play_silos
     from sordino.audits.findings import AuditOptions
 
     flock = Flock.of(finished, range(40), 2000, seed=1)
-    scores = play(finished, flock, [None], AuditOptions()).by_uploads[None]
+    scores = play_silos(finished, flock, [None], AuditOptions()).by_uploads[None]
     inside, outside = scores[flock.present], scores[~flock.present]
     apart = (inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2)
     assert 0.85 * 0.75 < apart < 1.15 * 0.75
@@ -162,4 +162,4 @@ def test_more_canaries_than_memory_holds_are_refused(finished, monkeypatch):
     flock = Flock.of(finished, range(10), 40, seed=1)
     training = finished.federation.method.training
     with pytest.raises(InvalidInput, match="--canaries"):
-        CanaryAttacker(finished, flock, Gradients(finished.federation.model, training), None)
+        SiloAttacker(finished, flock, Gradients(finished.federation.model, training), None)

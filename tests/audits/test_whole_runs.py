@@ -82,8 +82,14 @@ EXPECTED: dict[str, list[tuple[str, str, str]]] = {
     "silo-dp": [RUN, READER, ROUND],
     "silo-dp, adam": [RUN, READER, ROUND],
     "hybrid-one": [RUN, ("the whole run", "record (add/remove)", "summed(4)"), READER, ROUND],
+    "private-head": [
+        RUN, ("the whole run", "record (add/remove)", "summed(4)"), READER, ROUND,
+        ("one sum", "record (add/remove)", "summed(4)"),
+    ],
+    "private-head, alone": [RUN, READER, ROUND],
+    "private-head, clients": [("upload of one round", "client", "server"), ("one sum", "client", "summed(4)")],
     "local-only": [],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(RECIPES))

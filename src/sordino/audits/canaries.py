@@ -20,7 +20,8 @@ losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,7 +42,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.hybrid_one import HybridOne
-from sordino.methods.interface import Bench
+from sordino.methods.interface import Bench, State
 from sordino.methods.silo_dp import SiloDp
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.execution import device_for, workers_for
@@ -103,7 +104,7 @@ class PlantedPopulation(Population):
         own, more = super().data(client, device), self.planted.get(client)
         if own is None or more is None:
             return own or more
-        return ClientData(torch.cat([own.x, more.x.to(device)]), torch.cat([own.y, more.y.to(device)]))
+        return ClientData(torch.cat([own.x, more.x.to(device)]), torch.cat([own.y, more.y.to(device)]), own.key)
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
@@ -141,53 +142,72 @@ class Ear:
         return np.asarray(np.linalg.solve(self._precision, self._evidence))
 
 
-class CanaryAttacker:
+class Attacker(ABC):
     """Whoever has sent the models and sees uploads, or sums of `honest` of them."""
 
-    def __init__(self, run: FinishedRun, flock: Flock, gradients: Gradients, honest: int | None) -> None:
-        method = run.federation.method
-        assert isinstance(method, SiloDp)
-        self._flock, self._gradients, self._honest = flock, gradients, honest
-        self._training: PrivateTraining = method.training
-        self._sums_are_sent = isinstance(method, HybridOne)
+    def __init__(self, flock: Flock, size: int, honest: int | None) -> None:
+        self._flock, self._size, self._honest = flock, size, honest
         self._silos = np.unique(flock.silos).tolist()
         own = [flock.of_silo(silo) for silo in self._silos] if honest is None else [np.arange(len(flock))]
-        largest = max(map(len, own)) * gradients.size
-        if largest > MOST_VALUES:
+        if max(map(len, own)) * size > MOST_VALUES:
             raise InvalidInput(
-                f"the gradients of {max(map(len, own)):,} canaries of {gradients.size:,} parameters do not fit into "
-                f"memory: take {MOST_VALUES // gradients.size:,} --canaries or fewer for each silo"
+                f"what {max(map(len, own)):,} canaries add to {size:,} values does not fit into memory: take "
+                f"{MOST_VALUES // size:,} --canaries or fewer for each silo"
             )
         self._ears = [Ear(canaries) for canaries in own]
+
+    def hear(self, plan: Plan, bodies: Mapping[int, bytes]) -> None:
+        """One round's uploads."""
+        if self._honest is None:
+            for ear, silo in zip(self._ears, self._silos, strict=True):
+                if silo in bodies:
+                    self._take(ear, plan, {silo: bodies[silo]})
+            return
+        # As many honest silos as the guarantee counts on, those with canaries first; the rest give theirs away.
+        order = sorted(bodies, key=lambda silo: (silo not in self._silos, silo))
+        visible = {silo: bodies[silo] for silo in order[: self._honest]}
+        if visible.keys() & set(self._silos):
+            self._take(self._ears[0], plan, visible)
+
+    @abstractmethod
+    def _take(self, ear: Ear, plan: Plan, bodies: Mapping[int, bytes]) -> None:
+        """The sum of these silos' uploads, in which some of the ear's canaries may be."""
+
+    def _canaries(self, ear: Ear, silo: int) -> tuple[Tensor, ClientData | None]:
+        """Which of the ear's canaries may be in a silo, and their records."""
+        own = torch.from_numpy(np.flatnonzero(self._flock.silos[ear.canaries] == silo))
+        numbers = torch.from_numpy(ear.canaries)[own]
+        return own, ClientData(self._flock.records.x[numbers], self._flock.records.y[numbers]) if len(own) else None
+
+    def scores(self) -> Scores:
+        """The scores of all canaries."""
+        found = np.empty(len(self._flock))
+        for ear in self._ears:
+            found[ear.canaries] = ear.scores()
+        return found
+
+
+class SiloAttacker(Attacker):
+    """Who attacks DP-SGD."""
+
+    def __init__(self, run: FinishedRun, flock: Flock, gradients: Gradients, honest: int | None) -> None:
+        super().__init__(flock, gradients.size, honest)
+        method = run.federation.method
+        assert isinstance(method, SiloDp)
+        self._method, self._gradients = method, gradients
+        self._training: PrivateTraining = method.training
+        self._sums_are_sent = isinstance(method, HybridOne)
         dataset = run.federation.dataset
         self._population = Population(dataset.train, run.federation.parts, dataset.normalisation)
 
-    def hear(self, plan: Plan, uploads: Mapping[int, Float32s]) -> None:
-        """One round's uploads."""
-        start = torch.from_numpy(plan.arrays["parameters"])
-        if self._honest is None:
-            for ear, silo in zip(self._ears, self._silos, strict=True):
-                if silo in uploads:
-                    self._take(ear, plan.round, start, {silo: uploads[silo]})
-            return
-        # As many honest silos as the guarantee counts on, those with canaries first; the rest give theirs away.
-        order = sorted(uploads, key=lambda silo: (silo not in self._silos, silo))
-        visible = {silo: uploads[silo] for silo in order[: self._honest]}
-        if visible.keys() & set(self._silos):
-            self._take(self._ears[0], plan.round, start, visible)
-
-    def _take(self, ear: Ear, round: int, start: Tensor, uploads: Mapping[int, Float32s]) -> None:
-        """The sum of these silos' uploads, in which some of the ear's canaries may be."""
-        training = self._training
+    def _take(self, ear: Ear, plan: Plan, bodies: Mapping[int, bytes]) -> None:
+        start, training = torch.from_numpy(plan.arrays["parameters"]), self._training
         expected = training.sampling_rate * training.steps
-        shares = torch.zeros(len(ear.canaries), self._gradients.size)
-        seen = torch.zeros(self._gradients.size)
-        for silo, upload in uploads.items():
-            way = torch.from_numpy(upload)
-            seen += self._sums(way, round)
-            own = np.flatnonzero(self._flock.silos[ear.canaries] == silo)
-            numbers = torch.from_numpy(ear.canaries[own])
-            canaries = ClientData(self._flock.records.x[numbers], self._flock.records.y[numbers]) if own.size else None
+        shares, seen = torch.zeros(len(ear.canaries), self._size), torch.zeros(self._size)
+        for silo, body in bodies.items():
+            way = torch.from_numpy(_decoded(self._method, plan, body))
+            seen += self._sums(way, plan.round)
+            own, canaries = self._canaries(ear, silo)
             real = self._population.data(silo, torch.device("cpu"))
             points = min(training.steps, POINTS_ON_THE_WAY)
             for k in range(points):
@@ -195,8 +215,8 @@ class CanaryAttacker:
                 if real is not None:
                     seen -= expected / points * self._gradients.sum(model, real)
                 if canaries is not None:
-                    shares[torch.from_numpy(own)] += expected / points * self._gradients.each(model, canaries)
-        variance = len(uploads) * training.steps * training.noise_multiplier**2 / training.shares
+                    shares[own] += expected / points * self._gradients.each(model, canaries)
+        variance = len(bodies) * training.steps * training.noise_multiplier**2 / training.shares
         ear.hear(shares, seen, variance)
 
     def _sums(self, upload: Tensor, round: int) -> Tensor:
@@ -214,13 +234,6 @@ class CanaryAttacker:
         size = float(upload.square().mean().sqrt()) or 1.0
         return -upload * (math.sqrt(training.steps) * training.noise_multiplier / size)
 
-    def scores(self) -> Scores:
-        """The scores of all canaries."""
-        found = np.empty(len(self._flock))
-        for ear in self._ears:
-            found[ear.canaries] = ear.scores()
-        return found
-
 
 # --- the run, once more -----------------------------------------------------------------------------------------------
 
@@ -233,12 +246,31 @@ class Played:
     by_final_model: Scores
 
 
-def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: AuditOptions) -> Played:
-    """The run's recipe, trained once with the canaries that are in; with ledgers of its own, in memory."""
+def play_silos(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: AuditOptions) -> Played:
+    """A game against DP-SGD, which whoever sees uploads, or sums of so many, plays."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)
     gradients = Gradients(federation.model, method.training)
-    adversaries = {h: CanaryAttacker(run, flock, gradients, h) for h in honest}
+    adversaries = {h: SiloAttacker(run, flock, gradients, h) for h in honest}
+
+    def losses(state: State) -> Scores:
+        return gradients.losses(torch.from_numpy(state.parameters), flock.records)
+
+    return play(run, flock, adversaries, losses, asked)
+
+
+def play(
+    run: FinishedRun,
+    flock: Flock,
+    adversaries: Mapping[int | None, Attacker],
+    losses: Callable[[State], Scores],
+    asked: AuditOptions,
+) -> Played:
+    """The run's recipe, trained once with the canaries that are in; with ledgers of its own, in memory.
+
+    `losses` are those of all canaries under a state's model.
+    """
+    federation, method = run.federation, run.federation.method
     work = Work(
         method, federation.model, models.loss_for(run.recipe.model.name), _population(run, flock), {}, asked.seed,
         Bench(),
@@ -246,7 +278,7 @@ def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: Au
     count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
     fleet = SimulatedFleet(work, federation.ledger(), workers=count)
     channel, state = ListeningChannel(), method.init()
-    start = state.parameters
+    start = state
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))
     try:
         for _ in asked.track(range(run.rounds), "Training with canaries"):
@@ -254,13 +286,12 @@ def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: Au
                 state, held = coordinator.round(state)
             except NobodyLeft:
                 break
-            uploads = {client: _decoded(method, held.plan, body) for client, body in channel.uploads.items()}
             for adversary in adversaries.values():
-                adversary.hear(held.plan, uploads)
+                adversary.hear(held.plan, channel.uploads)
     finally:
         fleet.close()
-    before, after = (gradients.losses(torch.from_numpy(w), flock.records) for w in (start, state.parameters))
-    return Played({h: adversary.scores() for h, adversary in adversaries.items()}, before - after)
+    by_uploads = {h: adversary.scores() for h, adversary in adversaries.items()}
+    return Played(by_uploads, losses(start) - losses(state))
 
 
 def _population(run: FinishedRun, flock: Flock) -> PlantedPopulation:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.learning.cohort import ClientData
+from sordino.learning.linear_head import split_clip
 from sordino.learning.private_sgd import PrivateTraining, head_of, integer_rows
 from sordino.learning.stacked_model import Batch, Execution, StackedModel
 from sordino.methods.silo_dp import SiloDp
@@ -53,7 +54,9 @@ class Gradients:
             return
         for start in range(0, len(records), self._width):
             part = slice(start, start + self._width)
-            yield self._head.parts(parameters, records.x[part], records.y[part], self._clip, self._steps) / self._steps
+            rounded = self._head.rounded(records.x[part], self._steps)
+            limit = split_clip(self._steps)[1]
+            yield self._head.parts(parameters, rounded, records.y[part], self._clip, limit) / self._steps
 
     def norms(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n]`, before clipping."""

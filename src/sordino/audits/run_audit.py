@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sordino.audits import randomised_records, silos, trusted_server, uploads
+from sordino.audits import linear_heads, randomised_records, silos, trusted_server, uploads
 from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.lower_bound import VIOLATED, AuditRow
@@ -13,6 +13,7 @@ from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
+from sordino.methods.private_head import PrivateHead
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import AuditBound, Statement
@@ -92,6 +93,8 @@ def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
         return trusted_server.audit(run, asked)
     if isinstance(method, Ldpfl):
         return randomised_records.audit(run, asked)
+    if isinstance(method, PrivateHead):
+        return linear_heads.audit(run, asked)
     if isinstance(method.training, PrivateTraining):
         return silos.audit(run, asked)
     return uploads.audit(run, asked)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sordino.audits import training
-from sordino.audits.canaries import Flock, play
+from sordino.audits.canaries import Flock, Played, play_silos
 from sordino.audits.canary_game import judge
 from sordino.audits.canary_patterns import Gradients
 from sordino.audits.findings import AuditOptions, Finding, Findings, answers, checked
@@ -59,29 +59,39 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     silos = group.clients if asked.client is None else (asked.client,)
     _, releases = run.releases(silos[0])  # refuses silos that took no part
     flock = Flock.of(run, silos, asked.canaries, asked.seed)
-    stated = run.stated(group)
-    views = [view for view in stated if view[1] is RECORD and view[0].kind in ("server", "summed")]
-    played = play(run, flock, [adversary.parties for adversary, _ in views], asked)
-    games = [_game(run, group, view, flock) for view in views]
+    played = play_silos(run, flock, [adversary.parties for adversary, _ in views_of(run, group)], asked)
+    one = answers([(one_round(run, silos[0], flock.records), None)], asked)
+    found = Findings(group, (*judged(run, group, flock, played, "DP-SGD", asked), *one))
+    return checked(found, [*_subjects(run, releases), *channel_subjects(run)], asked)
+
+
+def views_of(run: FinishedRun, group: Group) -> list[View]:
+    """Those who see uploads or sums, and whom a record is protected from."""
+    return [view for view in run.stated(group) if view[1] is RECORD and view[0].kind in ("server", "summed")]
+
+
+def judged(
+    run: FinishedRun, group: Group, flock: Flock, played: Played, name: str, asked: AuditOptions
+) -> list[Finding]:
+    """What a game with canaries shows of everybody who plays it, and of who reads the final model."""
+    views = views_of(run, group)
+    games = [_game(run, group, view, flock, name) for view in views]
     findings = [
         Finding(judge(game, played.by_uploads[view[0].parties], flock.present, seed=asked.seed), view)
         for game, view in zip(games, views, strict=True)
     ]
     strongest = min(games, key=lambda game: game.proven)
     final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
-    found = Findings(
-        group, (*findings, Finding(final, None), *answers([(one_round(run, silos[0], flock.records), None)], asked))
-    )
-    return checked(found, [*_subjects(run, releases), *channel_subjects(run)], asked)
+    return [*findings, Finding(final, None)]
 
 
-def _game(run: FinishedRun, group: Group, view: View, flock: Flock) -> Promise:
+def _game(run: FinishedRun, group: Group, view: View, flock: Flock, name: str) -> Promise:
     row = run.stated(group)[view]
     seen = "all uploads" if view[0] == SERVER else f"all sums, of which {view[0].parties} silos' parts are unknown"
     attack = f"{_planted(flock)}; seen: {seen}, with all models and all other records known"
     rounds = f"{run.rounds} round{'s' if run.rounds > 1 else ''}"
     unit = f"the whole run, {rounds}, {len(flock):,} canaries"
-    return promise(row, "DP-SGD", unit, attack, _proven_curve(group, view, row.proven))
+    return promise(row, name, unit, attack, _proven_curve(group, view, row.proven))
 
 
 def _of_final_model(game: Promise, flock: Flock) -> Promise:

@@ -118,12 +118,10 @@ class LinearHead:
             clipped += shortened.sum()
         return HeadSums(self.flat(total), loss, clipped)
 
-    def parts(self, parameters: Tensor, x: Tensor, y: Tensor, clip: float, steps: int) -> Tensor:
-        """What each record `x [n, ...]` adds to the sum, `[n, d]`: for those who look at single records."""
-        records = self.rounded(x, steps)
+    def parts(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> Tensor:
+        """What each record adds to the sum, `[n, d]`: for those who look at single records."""
         whole = records.whole.double()
-        products = whole @ self.weights(parameters).T
-        found, _, _ = residuals(records, products, y, clip, split_clip(steps)[1])
+        found, _, _ = residuals(records, whole @ self.weights(parameters).T, y, clip, limit)
         outer = found[:, :, None] * whole[:, None, :]
         return torch.cat([outer[:, :, : self.features].flatten(1), outer[:, :, self.features :].flatten(1)], dim=1)
 

@@ -512,6 +512,25 @@ class PrivateHead(Method):
             float(found.clipped) / count,
         )
 
+    def parts(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> Tensor:
+        """What each record of a client of this group adds to a sum, `[n, values]`: for who looks at single records."""
+        limits = self.limits(group)
+        if self._stage(plan.round) is self.budgeting.moments:
+            units = self._kept_units(data, limits.unit, bench)
+            rows = (units[i : i + 1] for i in range(len(units)))
+            return torch.stack([unit_vectors.second_moments(row, self.form, limits.unit) for row in rows]).double()
+        records = self._kept_records(plan, data, limits.unit, bench)
+        parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
+        return self.head.parts(parameters, records, data.y, self.spec.clip, limits.residual)
+
+    def exact(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> NDArray[np.int64]:
+        """The sum over the records of a client of this group, before noise."""
+        return self._summed(plan, group, data, bench)[0]
+
+    def stage(self, plan: Plan) -> NoisySum:
+        """What is summed in a plan's round."""
+        return self._stage(plan.round)
+
     def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
         """The sum over records; where clients are protected, their mean, as long as one record may be."""
         if self.spec.protects == "record":
