@@ -38,12 +38,15 @@ interface Grid {
 }
 
 /**
- * One wave's taps over half of its window, by how far their places lie from the middle: a wave's real part is even and its
- * imaginary part odd, so that each tap stands for two places.
+ * A window of values or taps w(row, column) as sums over its four quarters, in the order of rows and columns from the middle
+ * on: of places that a wave's real part sees alike (`even`) or with another sign (`odd`) at opposite places, each split into
+ * what stays (`same`) and what changes its sign (`turned`) when the columns are reversed.
  */
-interface Wave {
-  real: Float64Array;
-  imaginary: Float64Array;
+interface Quarters {
+  evenSame: Float64Array;
+  evenTurned: Float64Array;
+  oddSame: Float64Array;
+  oddTurned: Float64Array;
 }
 
 /** Features of images `[channels, height, width]`: maps of cells, each cell 2^scales pixels wide. */
@@ -148,22 +151,23 @@ function mirrored(place: number, size: number): number {
 class Waves {
   readonly #reach: number;
   readonly #stride: number;
-  readonly #waves: Wave[];
-  // of the place at hand: sums and differences of the values on both sides of it
-  readonly #even: Float64Array;
-  readonly #odd: Float64Array;
+  /** those of angles 0 to a right angle: each of the others is one of these with its rows reversed, conjugated */
+  readonly #waves: Quarters[];
+  readonly #angles: number;
+  /** of the place at hand */
+  readonly #window: Quarters;
 
   constructor(scale: number, angles: number) {
     this.#reach = reachOf(scale);
     this.#stride = 2 ** scale;
-    this.#waves = Array.from({ length: angles }, (_, angle) => waveOf(scale, angle, angles));
-    const half = 1 + 2 * this.#reach * (this.#reach + 1);
-    [this.#even, this.#odd] = [new Float64Array(half), new Float64Array(half)];
+    this.#angles = angles;
+    this.#waves = Array.from({ length: Math.floor(angles / 2) + 1 }, (_, angle) => waveOf(scale, angle, angles));
+    this.#window = quarters(this.#reach);
   }
 
   /** |psi * x| of every angle at every stride-th place. */
   moduli({ height, width, values }: Grid): Grid[] {
-    const [reach, stride, even, odd] = [this.#reach, this.#stride, this.#even, this.#odd];
+    const [reach, stride, angles, window] = [this.#reach, this.#stride, this.#angles, this.#window];
     const across = width + 2 * reach;
     const beside = Int32Array.from({ length: across }, (_, column) => mirrored(column - reach, width));
     const padded = new Float64Array((height + 2 * reach) * across);
@@ -172,54 +176,78 @@ class Waves {
       for (let column = 0; column < across; column += 1, at += 1) padded[at] = values[from + beside[column]!]!;
     }
     const [down, wide] = [Math.ceil(height / stride), Math.ceil(width / stride)];
-    const found = this.#waves.map(() => new Float64Array(down * wide));
+    const found = Array.from({ length: angles }, () => new Float64Array(down * wide));
     for (let row = 0; row < down; row += 1) {
       for (let column = 0; column < wide; column += 1) {
-        fold(padded, (row * stride + reach) * across + column * stride + reach, across, reach, even, odd);
+        fold(padded, (row * stride + reach) * across + column * stride + reach, across, reach, window);
         const place = row * wide + column;
-        for (let angle = 0; angle < found.length; angle += 1) found[angle]![place] = modulus(this.#waves[angle]!, even, odd);
+        this.#waves.forEach((wave, angle) => {
+          const [re, turnedRe] = [product(wave.evenSame, window.evenSame), product(wave.evenTurned, window.evenTurned)];
+          const [im, turnedIm] = [product(wave.oddSame, window.oddSame), product(wave.oddTurned, window.oddTurned)];
+          found[angle]![place] = modulus(re + turnedRe, im + turnedIm);
+          if (angle > 0 && 2 * angle < angles) found[angles - angle]![place] = modulus(re - turnedRe, im - turnedIm);
+        });
       }
     }
     return found.map((map) => ({ height: down, width: wide, values: map }));
   }
 }
 
-/** The window around `middle` as sums and differences of opposite places, in the order of a wave's taps. */
-function fold(padded: Float64Array, middle: number, across: number, reach: number, even: Float64Array, odd: Float64Array): void {
-  even[0] = padded[middle]!;
-  let k = 1;
-  for (let row = 0; row <= reach; row += 1) {
-    for (let column = row === 0 ? 1 : -reach; column <= reach; column += 1, k += 1) {
-      const away = row * across + column;
-      const [after, before] = [padded[middle + away]!, padded[middle - away]!];
-      even[k] = after + before;
-      odd[k] = after - before;
+/** Room for the quarters of a window that reaches so far. */
+function quarters(reach: number): Quarters {
+  const [own, others] = [reach + 1, reach * reach];
+  return {
+    evenSame: new Float64Array(own + reach * own), evenTurned: new Float64Array(others),
+    oddSame: new Float64Array(reach * own), oddTurned: new Float64Array(reach + others),
+  };
+}
+
+/** The quarters of the window around `middle`. */
+function fold(padded: Float64Array, middle: number, across: number, reach: number, found: Quarters): void {
+  const { evenSame, evenTurned, oddSame, oddTurned } = found;
+  evenSame[0] = padded[middle]!;
+  for (let column = 1; column <= reach; column += 1) {
+    const [after, before] = [padded[middle + column]!, padded[middle - column]!];
+    evenSame[column] = after + before;
+    oddTurned[column - 1] = after - before;
+  }
+  let [same, turned] = [0, 0];
+  for (let row = 1; row <= reach; row += 1) {
+    const [below, above] = [middle + row * across, middle - row * across];
+    evenSame[reach + 1 + same] = padded[below]! + padded[above]!;
+    oddSame[same] = padded[below]! - padded[above]!;
+    same += 1;
+    for (let column = 1; column <= reach; column += 1, same += 1, turned += 1) {
+      const [even, odd] = [padded[below + column]! + padded[above - column]!, padded[below + column]! - padded[above - column]!];
+      const [evenBack, oddBack] = [padded[below - column]! + padded[above + column]!, padded[below - column]! - padded[above + column]!];
+      evenSame[reach + 1 + same] = even + evenBack;
+      evenTurned[turned] = even - evenBack;
+      oddSame[same] = odd + oddBack;
+      oddTurned[reach + turned] = odd - oddBack;
     }
   }
 }
 
-function modulus({ real, imaginary }: Wave, even: Float64Array, odd: Float64Array): number {
-  let [re, im] = [0, 0];
-  for (let k = 0; k < real.length; k += 1) {
-    re += real[k]! * even[k]!;
-    im += imaginary[k]! * odd[k]!;
-  }
-  re /= WAVE_STEPS;
-  im /= WAVE_STEPS;
+function product(taps: Float64Array, values: Float64Array): number {
+  let sum = 0;
+  for (let k = 0; k < taps.length; k += 1) sum += taps[k]! * values[k]!;
+  return sum;
+}
+
+function modulus(real: number, imaginary: number): number {
+  const [re, im] = [real / WAVE_STEPS, imaginary / WAVE_STEPS];
   return rint(Math.sqrt(re * re + im * im));
 }
 
-/** One Morlet wavelet, as whole numbers of 2^-26. Those of angles t and pi - t are mirror images to the last bit. */
-function waveOf(scale: number, angle: number, angles: number): Wave {
-  if (2 * angle > angles) return mirroredWave(waveOf(scale, angles - angle, angles), reachOf(scale));
+/** One Morlet wavelet of an angle up to a right one, as whole numbers (or halves) of 2^-26. */
+function waveOf(scale: number, angle: number, angles: number): Quarters {
   const [reach, width, frequency] = [reachOf(scale), widthOf(scale), (0.75 * Math.PI) / 2 ** scale];
   const [slant, turn] = [4 / angles, (Math.PI * angle) / angles];
   const [cosine, sine] = 2 * angle === angles ? [0, 1] : [Math.cos(turn), Math.sin(turn)];
-  const half = 1 + 2 * reach * (reach + 1);
-  const [real, imaginary, bell] = [new Float64Array(half), new Float64Array(half), new Float64Array(half)];
-  let k = 0;
-  for (let row = 0; row <= reach; row += 1) {
-    for (let column = row === 0 ? 0 : -reach; column <= reach; column += 1, k += 1) {
+  const size = 2 * reach + 1;
+  const [real, imaginary, bell] = [new Float64Array(size * size), new Float64Array(size * size), new Float64Array(size * size)];
+  for (let row = -reach, k = 0; row <= reach; row += 1) {
+    for (let column = -reach; column <= reach; column += 1, k += 1) {
       const along = cosine * column + sine * row;
       const beside = cosine * row - sine * column;
       const height = (Math.exp(-(along * along + (slant * beside) * (slant * beside)) / (2 * (width * width))) * slant) / (2 * Math.PI * (width * width));
@@ -228,19 +256,31 @@ function waveOf(scale: number, angle: number, angles: number): Wave {
       imaginary[k] = height * Math.sin(frequency * along);
     }
   }
-  const total = (values: Float64Array) => values.reduce((sum, value) => sum + 2 * value, -values[0]!);
+  const total = (values: Float64Array) => values.reduce((sum, value) => sum + value, 0);
   const level = total(real) / total(bell); // no answer to an even surface
   const rounded = (value: number) => rint(value * WAVE_STEPS);
-  return { real: real.map((value, i) => rounded(value - bell[i]! * level)), imaginary: imaginary.map(rounded) };
+  return halved(reach, real.map((value, k) => rounded(value - bell[k]! * level)), imaginary.map(rounded));
 }
 
-/** The wave with its rows before and after its centre exchanged, and conjugated: its columns run backwards. */
-function mirroredWave({ real, imaginary }: Wave, reach: number): Wave {
-  const found = { real: real.slice(), imaginary: imaginary.map((value) => -value) }; // the centre's row
-  for (let first = reach + 1; first < real.length; first += 2 * reach + 1) {
-    const row = [first, first + 2 * reach + 1] as const;
-    found.real.set(real.slice(...row).reverse(), first);
-    found.imaginary.set(imaginary.slice(...row).reverse(), first);
+/** The quarters of a wave: its real part is even, its imaginary part odd, and each pair of places is seen twice. */
+function halved(reach: number, real: Float64Array, imaginary: Float64Array): Quarters {
+  const found = quarters(reach);
+  const at = (row: number, column: number) => (row + reach) * (2 * reach + 1) + column + reach;
+  for (let column = 0; column <= reach; column += 1) {
+    found.evenSame[column] = real[at(0, column)]!;
+    if (column > 0) found.oddTurned[column - 1] = imaginary[at(0, column)]!;
+  }
+  let [same, turned] = [0, 0];
+  for (let row = 1; row <= reach; row += 1) {
+    for (let column = 0; column <= reach; column += 1, same += 1) {
+      const [forth, back] = [at(row, column), at(row, -column)];
+      found.evenSame[reach + 1 + same] = (real[forth]! + real[back]!) / 2;
+      found.oddSame[same] = (imaginary[forth]! + imaginary[back]!) / 2;
+      if (column === 0) continue;
+      found.evenTurned[turned] = (real[forth]! - real[back]!) / 2;
+      found.oddTurned[reach + turned] = (imaginary[forth]! - imaginary[back]!) / 2;
+      turned += 1;
+    }
   }
   return found;
 }

@@ -240,6 +240,36 @@ describe("the room that sums", () => {
     summing: { limits: task.strengths[0].mechanism.limits, whitening: by },
   });
 
+  test.each([
+    ["second moments", null, 0], ["an ordinary plan", whitening(9, 65536), 1], ["huge weights", whitening(9), 1e30],
+    ["a matrix of zeros", whitening(9, 0), 1],
+    ["a centre far away", { left: new Float32Array(81).fill(65536), centre: new Float32Array(9).fill(2 ** 40) }, -3],
+  ])("moves a sum by the same vector for a record, no longer than stated, whatever is beside it: %s", async (_, by, fill) => {
+    const task = digits();
+    const { mechanism } = task.strengths[0];
+    const x = await numbers(TENSOR.records, 5 * 64, 1);
+    x.set([NaN, Infinity, -Infinity], 64);
+    x.fill(0, 128, 192);
+    x.set(x.subarray(0, 64).map((value) => 1e30 * value), 192);
+    const room = new TrainingRoom();
+    await room.open(task);
+    const weights = (await numbers(TENSOR.weights, task.model.size, 1)).map((value) => fill * value);
+    const sumOf = async (chosen: number[]) => {
+      room.take(Float32Array.from(chosen.flatMap((i) => [...x.subarray(64 * i, 64 * (i + 1))])), Int32Array.from(chosen));
+      return (await room.train({ ...job(task, by), parameters: by ? weights : new Float32Array() })).sums!;
+    };
+    const all = [0, 1, 2, 3, 4];
+    const whole = await sumOf(all);
+    expect(await sumOf(all.toReversed())).toEqual(whole);
+    for (const left of all) {
+      const own = await sumOf([left]);
+      const others = await sumOf(all.filter((i) => i !== left));
+      expect(own.every(Number.isInteger)).toBe(true);
+      expect(whole.map((value, i) => value - others[i]!)).toEqual(own.map((value) => value + 0)); // no -0
+      expect(Math.hypot(...own)).toBeLessThanOrEqual(mechanism.stages[by ? 1 : 0].sensitivity);
+    }
+  });
+
   test("computes features once, and whitens once for each matrix", async () => {
     const task = digits();
     const steps: unknown[] = [];
