@@ -32,6 +32,7 @@ from sordino.privacy.guarantee import (
     Derived,
     Guarantee,
     Infinite,
+    Loss,
     PoissonGaussian,
     RandomizedBit,
     Release,
@@ -417,7 +418,13 @@ def _bases(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tup
 
 def _losses(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
     """The types of loss, and how many releases have each."""
-    return _times(((kind(guarantee.loss), times) for guarantee, times in chosen), adjacency)
+    return _times(((_noise_of(guarantee.loss), times) for guarantee, times in chosen), adjacency)
+
+
+def _noise_of(loss: Loss) -> str:
+    """The type of a loss; one sum over a sample of everything is a Gaussian release like any other."""
+    whole = isinstance(loss, PoissonGaussian) and loss.q == 1 and loss.steps == 1
+    return "Gaussian" if whole else kind(loss)
 
 
 def _times(found: Iterable[tuple[str, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
