@@ -617,11 +617,11 @@ def test_the_estimate_of_unequal_budgets_is_the_weighted_mean_gradient(monkeypat
         scale = method.scales[group]
         exact += scale * method._summed(plan, group, data, Bench())[0] * part.unit
         weight += scale
-    draws = 300
+    draws, bench = 300, Bench()
     mean = np.zeros(part.values)
     for draw in range(draws):
         tally = method.tally(plan)
-        bodies = method.report(plan, cohort, lambda own, d=draw: Keystream.simulation(9, list(own), d), Bench()).bodies
+        bodies = method.report(plan, cohort, lambda own, d=draw: Keystream.simulation(9, list(own), d), bench).bodies
         assert not tally.add(list(range(6)), bodies)
         mean += tally.mean() / draws
     noise = part.noise.sigma * part.unit * math.sqrt(sum(s**2 for s in method.scales) * 2) / weight / math.sqrt(draws)
