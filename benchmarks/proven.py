@@ -428,12 +428,13 @@ def write_page() -> None:
     from benchmarks.simulation import insert
 
     insert(PAGE.parent.parent / "README.md", {"headlines": readme_table()})
-    insert(PAGE, {
+    tables = {
         "headlines": headline_table(),
         "grid": plain_table("grid", {"": "summed"}),
         "splits": plain_table("splits", {"alone": "server", "": "summed"}),
         "budgets": plain_table("budgets", {"alone": "server", "": "summed"}),
-    })  # fmt: skip
+    }
+    insert(PAGE, {name: rows for name, rows in tables.items() if len(rows) > 1})
     for name, title, marks in CURVES:
         lines = {
             mode: [
