@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sordino.learning import datasets
 from tests.browser.leaving import check_frames, check_requests
 from tests.browser.stage import Browser, play, served
 
@@ -57,8 +56,6 @@ def test_five_pages_sum_over_public_features(browser: Browser, tmp_path: Path, s
 @pytest.mark.nightly
 def test_five_pages_reach_webfeds_accuracy_on_mnist(browser: Browser, tmp_path: Path) -> None:
     """The recipe as it is shipped: 90.4 and 92.7 % in two runs; WebFed has 87 % at an epsilon that nothing proves."""
-    if None in datasets.locate("mnist"):
-        pytest.skip("the files of mnist are not here")
     options = ("--invite", "--gather", "150", "--patience", "60", "--set", "rounds.quorum=5")
     with served(tmp_path, "proven-mnist-pages", *options) as server:
         tokens = re.findall(r"token=([^&\s]+)", server.said())

@@ -269,10 +269,23 @@ class RecordHead(WhitenedHead):
         return super().forward(whole_features(self._extractor, input, self.form, self._limit))
 
 
-def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int) -> Tensor:
+def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int, piece: int = PIECE) -> Tensor:
     """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-    pieces = (x[first : first + PIECE] for first in range(0, len(x), PIECE))
-    return torch.cat([unit_vectors(extractor(own, {}), form, limit) for own in pieces])
+    found = torch.empty(len(x), form.size, dtype=torch.int16, device=x.device)
+    for first in range(0, len(x), piece):
+        features = _features_or_none(extractor, x[first : first + piece])
+        found[first : first + piece] = unit_vectors(features, form, limit)
+    return found
+
+
+def _features_or_none(extractor: Extractor, x: Tensor) -> Tensor:
+    """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
+    try:
+        return extractor(x, {}).reshape(len(x), extractor.features)
+    except Exception:
+        if len(x) > 1:
+            return torch.cat([_features_or_none(extractor, x[place : place + 1]) for place in range(len(x))])
+        return torch.zeros(1, extractor.features, device=x.device)
 
 
 def frozen_network(

@@ -242,8 +242,8 @@ class Method(ABC):
         raise NotImplementedError(f"{type(self).__name__} scores examples as they are")
 
     def shown(self, x: Tensor) -> Seen:
-        """Examples `x [n, ...]` as the model sees them, whoever looks."""
-        raise NotImplementedError(f"{type(self).__name__} scores examples as they are")
+        """Examples `x [n, ...]` as the model sees them, whoever looks: as they are, unless a method `shows` others."""
+        return np.asarray(x.cpu().numpy(), np.float32)
 
     # --- in every round
 

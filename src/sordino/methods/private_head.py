@@ -107,8 +107,6 @@ else:
 MOMENTS = "second moments of features"
 GRADIENT = "gradient of a linear head"
 LEFT, CENTRE, VELOCITY, COUNT = "left", "centre", "velocity", "count"
-PIECE = 1000  #: records whose features are made at a time
-ALONE = 1  #: as many where the bits of a record's features could depend on its neighbours
 LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
@@ -150,7 +148,7 @@ class Moments(TomlTable):
 
 @dataclass(frozen=True)
 class NoisySum:
-    """Sums of whole vectors over records, with whole noise: `values` numbers modulo 2^bits, `count` times in a run."""
+    """A sum of whole vectors over records, with whole noise: `values` numbers modulo 2^bits."""
 
     what: str
     values: int
@@ -165,7 +163,7 @@ class NoisySum:
         return NoisySums(self.unit, self.bits, self.noise.sigma)
 
     def guarantee(
-        self, adversary: Adversary, adjacency: Adjacency, scale: float = 1.0, basis: str = "a record's vector"
+        self, adversary: Adversary, adjacency: Adjacency, scale: float = 1.0, whose: str = "a record's vector"
     ) -> Guarantee:
         """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
         shares = adversary.parties or 1
@@ -178,7 +176,7 @@ class NoisySum:
         honest = f" from each of {shares} honest silos" if shares > 1 else ""
         return Guarantee(
             adversary, adjacency, loss,
-            f"a sum over all records, {basis} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
+            f"a sum over all records, {whose} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
             f"noise of 2^{self.noise.bits} steps{honest}, sent modulo 2^{self.bits}",
         )  # fmt: skip
 
@@ -194,7 +192,7 @@ class VectorLimits:
 
 @dataclass(frozen=True)
 class Budgeting:
-    """Noise and grids for a run of `rounds` gradients over records of a form, after one release of second moments.
+    """Noise and grids of a run: of its one release of second moments, and of its gradients.
 
     They are for the largest of all clients' budgets; the vectors of others are shorter.
     """
@@ -539,28 +537,16 @@ class PrivateHead(Method):
         rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity * scale))
         return rows[0].long().cpu().numpy()
 
-    def _units(self, x: Tensor, limit: int, piece: int = PIECE) -> Tensor:
-        """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-        found = torch.empty(len(x), self.form.size, dtype=torch.int16, device=x.device)
-        with private_sgd.single_thread(piece == ALONE):
-            for first in range(0, len(x), piece):
-                features = self._features(x[first : first + piece])
-                found[first : first + piece] = unit_vectors.unit_vectors(features, self.form, limit)
-        return found
-
-    def _features(self, x: Tensor) -> Tensor:
-        """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
-        try:
-            return self.extractor(x, {}).reshape(len(x), self.form.size)
-        except Exception:
-            if len(x) > 1:
-                return torch.cat([self._features(x[place : place + 1]) for place in range(len(x))])
-            return torch.zeros(1, self.form.size, device=x.device)
+    def _units(self, x: Tensor, limit: int, alone: bool = False) -> Tensor:
+        """int16 `[n, size]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
+        with private_sgd.single_thread(alone):
+            piece = extractors.ALONE if alone else extractors.PIECE
+            return extractors.whole_features(self.extractor, x, self.form, limit, piece)
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        piece = ALONE if bench.execution.width == 1 and not self.extractor.exact else PIECE
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, piece))
+        alone = bench.execution.width == 1 and not self.extractor.exact
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, alone))
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
@@ -781,16 +767,6 @@ def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
 
 
 __all__ = [
-    "GRADIENT",
-    "MOMENTS",
-    "Budgeting",
-    "HeadQuestion",
-    "Moments",
-    "NoisySum",
-    "PrivateHead",
-    "VectorLimits",
-    "planned",
-    "share_for",
-    "spent",
-    "step_for",
+    "GRADIENT", "MOMENTS", "Budgeting", "HeadQuestion", "Moments", "NoisySum", "PrivateHead", "VectorLimits", "planned",
+    "share_for", "spent", "step_for",
 ]  # fmt: skip
