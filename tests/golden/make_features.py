@@ -83,7 +83,7 @@ def features() -> list[dict[str, Any]]:
             "whole": [hashed(one, "<i4") for one in u], "moments": hashed(second_moments(u, form, limit), "<f8"),
             "whitened": [hashed(one, "<i4") for one in white.whole],
             "scales": white.scale.tolist(),
-            "sums": hashed(head.sums(parameters, white, labels, CLIP, RESIDUAL).sums, "<f8"),
+            "sums": hashed(head.sums(head.weights(parameters), white, labels, CLIP, RESIDUAL).sums, "<f8"),
         })  # fmt: skip
     return rows
 

@@ -338,12 +338,12 @@ def whole_sums() -> dict[str, Any]:
         for clip, steps in ((0.7, 806_596), (3.0, 2**20), (1.0, 512), (0.5, 8)):
             records, (features, limit) = head.rounded(x, steps), split_clip(steps)
             weights = head.weights(parameters)
-            found, shortened, _ = residuals(records, records.whole.double() @ weights.T, y, clip, limit)
+            found, shortened, _ = residuals(records, records.whole.double() @ weights.whole.T, y, clip, limit)
             cases.append({
                 "what": name, "parameters": parameters.double().tolist(), "clip": clip, "steps": steps,
                 "features": features, "residuals": limit, "records": records.whole.long().tolist(),
                 "parts": found.long().tolist(), "clipped": int(shortened.sum()),
-                "sum": head.sums(parameters, records, y, clip, split_clip(steps)[1]).sums.tolist(),
+                "sum": head.sums(weights, records, y, clip, split_clip(steps)[1]).sums.tolist(),
             })  # fmt: skip
     return {"x": x.double().tolist(), "y": y.tolist(), "classes": 6, "cases": cases}
 

@@ -144,7 +144,9 @@ def test_a_records_part_of_a_linear_sum_is_whole_and_within_the_clip(
     parameters = torch.randn(head.size, generator=rng) * 10.0**weight
     for i in range(5):
         row = slice(i, i + 1)
-        found = head.sums(parameters, head.rounded(x[row], steps), y[row], clip, split_clip(steps)[1]).sums
+        found = head.sums(
+            head.weights(parameters), head.rounded(x[row], steps), y[row], clip, split_clip(steps)[1]
+        ).sums
         assert sum(int(v) ** 2 for v in found) <= steps**2
 
 
@@ -156,7 +158,9 @@ def test_a_linear_sum_is_that_of_clipped_gradients() -> None:
     head = LinearHead(20, 5, True)
     parameters = torch.cat([weight[:, :20].reshape(-1), weight[:, 20]])
     steps = 2**20
-    found = head.sums(parameters, head.rounded(x, steps), y, 2.0, split_clip(steps)[1]).sums.double() * (2.0 / steps)
+    found = head.sums(head.weights(parameters), head.rounded(x, steps), y, 2.0, split_clip(steps)[1]).sums.double() * (
+        2.0 / steps
+    )
     long = torch.cat([x, torch.ones(50, 1)], 1).double()
     residual = torch.softmax(long @ weight.double().T, 1) - nn.functional.one_hot(y, 5)
     rows = residual[:, :, None] * long[:, None, :]

@@ -125,12 +125,14 @@ def test_a_record_moves_a_gradient_by_the_product_of_its_limits_at_most(
     records = whitened(units, form, torch.from_numpy(none.left), torch.from_numpy(none.centre), 0.1, row)
     y, weights = torch.randint(0, CLASSES, (6,), generator=rng), strange(rng, 2, head.size)[torch.tensor(0)]
     weights = torch.where(torch.rand(head.size, generator=rng) < 0.5, weights, strange(rng, 3, head.size)[2])
-    everyone = head.sums(weights, records, y, clip, limit).sums
+    everyone = head.sums(head.weights(weights), records, y, clip, limit).sums
     for i in range(6):
         one, others = slice(i, i + 1), torch.arange(6) != i
-        alone = head.sums(weights, records.rows(one), y[one], clip, limit).sums
+        alone = head.sums(head.weights(weights), records.rows(one), y[one], clip, limit).sums
         assert squared(alone) <= (row * limit) ** 2
-        assert torch.equal(everyone - head.sums(weights, records.rows(others), y[others], clip, limit).sums, alone)
+        assert torch.equal(
+            everyone - head.sums(head.weights(weights), records.rows(others), y[others], clip, limit).sums, alone
+        )
 
 
 @pytest.fixture
@@ -151,10 +153,13 @@ def test_threads_and_blocks_change_no_bit(threads: Callable[[int], None]) -> Non
         threads(count)
         units = unit_vectors(features, form, 1000)
         records = whitened(units, form, left, centre, 0.1, 200)
-        sums = head.sums(weights, records, y, 0.03, 40).sums
+        sums = head.sums(head.weights(weights), records, y, 0.03, 40).sums
         found.append((units, records.whole, records.scale, sums, second_moments(units, form, 1000)))
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
-    parts = [head.sums(weights, records.rows(slice(i, i + 7)), y[i : i + 7], 0.03, 40).sums for i in range(0, 700, 7)]
+    parts = [
+        head.sums(head.weights(weights), records.rows(slice(i, i + 7)), y[i : i + 7], 0.03, 40).sums
+        for i in range(0, 700, 7)
+    ]
     assert torch.equal(torch.stack(parts).sum(dim=0), sums)
 
 
@@ -256,12 +261,12 @@ def test_block_sums_of_float32_reach_2_to_the_24_exactly(monkeypatch: pytest.Mon
     used: list[Tensor] = []
     products = Digits.products
     monkeypatch.setattr(Digits, "products", lambda self, rows: (used.append(rows), products(self, rows))[1])
-    found = head.sums(torch.ones(head.size), own.records, y, 1.0, limit).sums.reshape(-1)
+    found = head.sums(head.weights(torch.ones(head.size)), own.records, y, 1.0, limit).sums.reshape(-1)
     assert used, "these are the sums that float32 is trusted with"
     assert int(found[3]) == (len(whole) - 2) * longest * limit
     assert int(found[features + 3]) == longest
     used.clear()
-    head.sums(torch.ones(head.size), own.records, y, 1.0, limit + 1)
+    head.sums(head.weights(torch.ones(head.size)), own.records, y, 1.0, limit + 1)
     assert not used, "one step more has no room"
 
 
@@ -272,7 +277,9 @@ def test_sums_beyond_2_to_the_53_are_exact(monkeypatch: pytest.MonkeyPatch) -> N
     whole[:, 0] = longest
     own = Chosen(monkeypatch, whole, torch.tensor([[limit, -1]]))
     head = LinearHead(2, 2, True)
-    found = head.sums(torch.zeros(head.size), own.records, torch.zeros(n, dtype=torch.int64), 1.0, limit).sums
+    found = head.sums(
+        head.weights(torch.zeros(head.size)), own.records, torch.zeros(n, dtype=torch.int64), 1.0, limit
+    ).sums
     assert n * longest * limit > 2**53
     assert found.tolist()[0] == n * longest * limit
     assert found.tolist()[2] == -n * longest
@@ -287,11 +294,11 @@ def test_float32_that_rounds_factors_is_not_used(monkeypatch: pytest.MonkeyPatch
     none = Whitening.none(form, 1.0)
     records = whitened(units, form, torch.from_numpy(none.left), torch.from_numpy(none.centre), 0.1, 200)
     y, weights = torch.randint(0, CLASSES, (50,), generator=rng), torch.randn(head.size, generator=rng)
-    wanted = head.sums(weights, records, y, 0.03, 30).sums
+    wanted = head.sums(head.weights(weights), records, y, 0.03, 30).sums
     monkeypatch.setattr(Digits, "products", lambda *_: pytest.fail("float32 was multiplied"))
     torch.set_float32_matmul_precision(precision)
     try:
-        assert torch.equal(head.sums(weights, records, y, 0.03, 30).sums, wanted)
+        assert torch.equal(head.sums(head.weights(weights), records, y, 0.03, 30).sums, wanted)
     finally:
         torch.set_float32_matmul_precision("highest")
 
@@ -304,7 +311,7 @@ def test_sums_are_those_of_python_integers() -> None:
     left, centre = torch.randn(5, 5, generator=rng) * 2**14, torch.randn(5, generator=rng) * 2**12
     records = whitened(units, form, left, centre, 0.1, 200)
     y, weights = torch.randint(0, CLASSES, (30,), generator=rng), 3 * torch.randn(head.size, generator=rng)
-    whole, w = records.whole.tolist(), [[int(v) for v in row] for row in head.weights(weights).tolist()]
+    whole, w = records.whole.tolist(), [[int(v) for v in row] for row in head.weights(weights).whole.tolist()]
     products = [[sum(a * b for a, b in zip(u, row, strict=True)) for row in w] for u in whole]
     found, _, _ = residuals(records, torch.tensor(products, dtype=torch.float64), y, 0.03, 30)
     total = [[0] * 41 for _ in range(CLASSES)]
@@ -312,7 +319,7 @@ def test_sums_are_those_of_python_integers() -> None:
         for k in range(CLASSES):
             total[k] = [t + int(r[k]) * v for t, v in zip(total[k], u, strict=True)]
     wanted = head.flat(torch.tensor(total))
-    assert torch.equal(head.sums(weights, records, y, 0.03, 30).sums, wanted)
+    assert torch.equal(head.sums(head.weights(weights), records, y, 0.03, 30).sums, wanted)
 
 
 # --- what it is for ---------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
@@ -21,6 +22,7 @@ from sordino.mechanisms.noise import (
     DiscreteGaussian,
     GaussianNoise,
     GeometricNoise,
+    Slack,
     _rounding_gap,
     discrete_gaussian,
     gaussian_noise,
@@ -382,6 +384,72 @@ def test_discrete_gaussian_noise_loses_no_more_than_its_slack_says(bits: int, sh
             found = float(np.clip(one - math.exp(eps) * other, 0, None).sum())
             mu = shift / slack.sigma
             assert found <= gaussian_delta(mu, eps - slack.eta) + slack.tau + 1e-14  # floats of this test
+
+
+@pytest.mark.parametrize(("bits", "shares", "spare"), [(1, 2, 1), (1, 5, 1), (2, 3, 2), (4, 7, 1)])
+@pytest.mark.parametrize("distance", [0.05, 0.5, 2.0, 6.0])
+def test_a_spare_share_leaves_a_slack_that_holds_too(bits: int, shares: int, spare: int, distance: float) -> None:
+    noise = discrete_gaussian(bits)
+    slack = noise.slack(shares, spare)
+    p, _ = probabilities(noise, shares)
+    assert crossings(p, max(1, round(distance * math.sqrt(shares) * noise.sigma)), slack) == 0
+
+
+def crossings(p: np.ndarray, shift: int, slack: Slack) -> int:
+    """At how many epsilons noise with these probabilities loses more than the slack says."""
+    first, second = np.pad(p, (shift, 0)), np.pad(p, (0, shift))
+    return sum(
+        float(np.clip(one - math.exp(eps) * other, 0, None).sum())
+        > gaussian_delta(shift / slack.sigma, eps - slack.eta) + slack.tau + 1e-14
+        for eps in (0.0, 0.1, 1.0, 3.0, 10.0)
+        for one, other in ((first, second), (second, first))
+    )
+
+
+def with_stray_draws(noise: DiscreteGaussian, chance: float, value: int) -> DiscreteGaussian:
+    """The same noise, but for so many of its draws, which are always this value."""
+    kept = round((1 - chance) * 2**30)
+    weights = [weight * kept >> 30 for weight in noise.table.weights]
+    weights[noise.offset + value] += TOTAL - sum(weights)
+    return replace(noise, table=AliasTable(weights), short=-math.log1p(-1.01 * chance), over=1.01 * chance)
+
+
+@pytest.mark.parametrize("value", [0, 100])
+def test_with_a_spare_share_stray_draws_matter_only_by_twos(value: int) -> None:
+    """Of three shares 1 % of draws are no noise at all: two ideal shares and a tau of 0.05 % hold."""
+    stray = with_stray_draws(discrete_gaussian(4), 0.01, value)
+    p, _ = probabilities(stray, 3)
+    slack = stray.slack(3, 1)
+    assert (0.03**2 / 2) * 0.9 < slack.tau < (0.03**2 / 2) * 1.1
+    shifts = [1, 5, 20, 60, 100]
+    assert [crossings(p, shift, slack) for shift in shifts] == [0] * 5
+    # what this can see: three ideal shares do not hold, nor do two with hardly a tau
+    wrong = replace(slack, sigma=slack.sigma * math.sqrt(3 / 2)) if value == 0 else replace(slack, tau=slack.tau / 1e6)
+    assert sum(crossings(p, shift, wrong) for shift in shifts) > 0
+
+
+@pytest.mark.parametrize("bits", [1, 4, 9])
+def test_a_table_is_the_ideal_but_for_a_chance_of_its_shortness(bits: int) -> None:
+    """Every weight is at least e^-short times that of a discrete Gaussian within reach."""
+    noise = discrete_gaussian(bits)
+    with mpmath.workdps(60):
+        shape = [mpmath.e ** (-(mpmath.mpf(k) ** 2) / 2 / mpmath.mpf(4) ** bits) for k in range(noise.offset + 1)]
+        total = shape[0] + 2 * sum(shape[1:])
+        for k, own in enumerate(shape):
+            assert noise.table.weights[noise.offset + k] >= mpmath.e**-noise.short * own / total * TOTAL
+
+
+@pytest.mark.parametrize(("shares", "spare"), [(1, 1), (3, 3), (3, -1)])
+def test_no_more_shares_are_spare_than_there_are(shares: int, spare: int) -> None:
+    with pytest.raises(InvalidInput, match="spare"):
+        discrete_gaussian(4).slack(shares, spare)
+
+
+def test_four_hundred_silos_have_a_slack_that_many_values_leave_small() -> None:
+    """155,530 values in 100 rounds: 1e-5 and more without a spare share, next to nothing with one."""
+    noise, draws = discrete_gaussian(14), 155_530 * 100
+    assert draws * noise.slack(400).tau > 1e-5
+    assert draws * noise.slack(400, 1).tau < 1e-12
 
 
 def test_noise_that_is_a_tenth_quieter_exceeds_its_slack() -> None:

@@ -52,11 +52,12 @@ class Gradients:
             for rows, _ in self._raw(parameters, records):
                 yield integer_rows(rows, self._clip, self._steps)[0] / self._steps
             return
+        weights = self._head.weights(parameters)
         for start in range(0, len(records), self._width):
             part = slice(start, start + self._width)
             rounded = self._head.rounded(records.x[part], self._steps)
             limit = split_clip(self._steps)[1]
-            yield self._head.parts(parameters, rounded, records.y[part], self._clip, limit) / self._steps
+            yield self._head.parts(weights, rounded, records.y[part], self._clip, limit) / self._steps
 
     def norms(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n]`, before clipping."""

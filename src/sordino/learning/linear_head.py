@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -82,6 +82,20 @@ def aim(limit: int, width: int) -> float:
 
 
 @dataclass(frozen=True)
+class WholeWeights:
+    """Weights `whole [classes, features (+ 1)]`, float64 whole numbers; their digits are taken apart once."""
+
+    whole: Tensor
+    _digits: dict[int, Digits] = field(default_factory=dict, compare=False, repr=False)
+
+    def digits(self, longest: int) -> Digits:
+        """The digits for records of at most this length."""
+        if longest not in self._digits:
+            self._digits[longest] = Digits.of(self.whole, longest)
+        return self._digits[longest]
+
+
+@dataclass(frozen=True)
 class LinearHead:
     """A model of `features` values, with or without a bias, and `classes` scores."""
 
@@ -98,41 +112,41 @@ class LinearHead:
         """Records `x [n, ...]` as whole vectors, for a clip of so many grid steps."""
         return Rounded.of(x.reshape(len(x), self.features), self.bias, split_clip(steps)[0])
 
-    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
+    def sums(self, weights: WholeWeights, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
         """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
         total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
-        weights, most = self.weights(parameters), 2**24 // (records.longest * limit)
+        most = 2**24 // (records.longest * limit)
         step = max(16, BLOCK // self.features) if y.device.type == "cpu" else max(16, min(most, GPU_RECORDS))
         step = min(step, 2**53 // (records.longest * limit))  # so many are added up in floats
         short = step <= most and _float32_is_whole()  # then float32 has the sums over a block exactly
-        digits, kind = Digits.of(weights, records.longest) if short else None, torch.float32 if short else torch.float64
+        digits, kind = weights.digits(records.longest) if short else None, torch.float32 if short else torch.float64
         for first in range(0, len(y), step):
             part = slice(first, first + step)
             own = records.rows(part)
             whole = own.whole.to(kind)
-            products = whole @ weights.T if digits is None else digits.products(whole)
+            products = whole @ weights.whole.T if digits is None else digits.products(whole)
             residual, shortened, shares = residuals(own, products, y[part], clip, limit)
             total += (residual.to(kind).T @ whole).long()
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
         return HeadSums(self.flat(total), loss, clipped)
 
-    def parts(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, limit: int) -> Tensor:
+    def parts(self, weights: WholeWeights, records: Rounded, y: Tensor, clip: float, limit: int) -> Tensor:
         """What each record adds to the sum, `[n, d]`: for those who look at single records."""
         whole = records.whole.double()
-        found, _, _ = residuals(records, whole @ self.weights(parameters).T, y, clip, limit)
+        found, _, _ = residuals(records, whole @ weights.whole.T, y, clip, limit)
         outer = found[:, :, None] * whole[:, None, :]
         return torch.cat([outer[:, :, : self.features].flatten(1), outer[:, :, self.features :].flatten(1)], dim=1)
 
-    def weights(self, parameters: Tensor) -> Tensor:
-        """The weights `[classes, features (+ 1)]` as whole numbers of 2^-16, what is not finite being 0."""
+    def weights(self, parameters: Tensor) -> WholeWeights:
+        """Parameters as whole numbers of 2^-16, what is not finite being 0."""
         count = self.features * self.classes
         own = parameters[:count].reshape(self.classes, self.features)
         if self.bias:
             own = torch.cat([own, parameters[count:].reshape(self.classes, 1)], dim=1)
         own = torch.nan_to_num(own.double(), nan=0.0, posinf=0.0, neginf=0.0)
-        return torch.round(own.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT) * 2.0**WEIGHT_BITS)
+        return WholeWeights(torch.round(own.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT) * 2.0**WEIGHT_BITS))
 
     def flat(self, total: Tensor) -> Tensor:
         """`[classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
@@ -279,6 +293,6 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 
 __all__ = [
-    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "power_of_two", "residuals", "rounded_within",
-    "split_clip",
+    "HeadSums", "LinearHead", "Rounded", "WholeWeights", "aim", "exponentials", "of", "power_of_two", "residuals",
+    "rounded_within", "split_clip",
 ]  # fmt: skip

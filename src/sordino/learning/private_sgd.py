@@ -378,7 +378,8 @@ def _linear_sums(
         everyone = len(sample) == len(records.y)
         index = slice(None) if everyone else torch.from_numpy(sample + start).to(device)
         kept = head.rounded(records.x[index], clip) if records.rounded is None else records.rounded.rows(index)
-        found = head.sums(parameters[k], kept, records.y[index], training.clip, linear_head.split_clip(clip)[1])
+        weights = head.weights(parameters[k])
+        found = head.sums(weights, kept, records.y[index], training.clip, linear_head.split_clip(clip)[1])
         sums[k], losses[k], clipped[k] = found.sums, found.loss, found.clipped
     return IntegerSums(sums, losses, np.array([len(sample) for sample in samples]), clipped)
 

@@ -264,20 +264,30 @@ class DiscreteGaussian(LevelledNoise):
         """The logarithm of the factor; 0 for noise of one table."""
         return self.factor.bit_length() - 1
 
-    def slack(self, shares: int = 1) -> Slack:
-        """The slack of the sum of `shares` independent draws against the Gaussian of variance shares sigma^2 - 1/12.
+    def slack(self, shares: int = 1, spare: int = 0) -> Slack:
+        """The slack of the sum of `shares` independent draws against the Gaussian of variance n sigma^2 - 1/12.
 
-        What is compared: the tables with discrete Gaussians; the sum of levels with one discrete Gaussian, which lacks
-        2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke 2021: a log ratio of at most
-        10 sum_k e^(-2 pi^2 sigma^2 k/(k+1))); and that with the rounded Gaussian, which is post-processing of a real
-        one. `eta` bounds how far a probability lies below the ideal within `_INSIDE` standard deviations of either
-        input, `tau` the mass above the ideal and outside. docs/bits.md has the argument.
+        Without a spare share, n = shares. What is compared: the tables with discrete Gaussians; the sum of levels with
+        one discrete Gaussian, which lacks 2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke
+        2021: a log ratio of at most 10 sum_k e^(-2 pi^2 sigma^2 k/(k+1))); and that with the rounded Gaussian, which is
+        post-processing of a real one. `eta` bounds how far a probability lies below the ideal within `_INSIDE` standard
+        deviations of either input, `tau` the mass above the ideal and outside.
+
+        With `spare` shares, n = shares - spare, and what the tables lack does not add up: a table draws from the ideal
+        with probability e^-short, and else from something that depends on no input. As long as no more than `spare`
+        shares do the latter, the others are n ideal draws at least, and adding anything to them is post-processing.
+        The chance of more is in `tau`. docs/bits.md has both arguments.
         """
-        total, draws = math.sqrt(shares) * self.sigma, shares * self.levels
-        close = 10 * math.fsum(math.exp(-2 * math.pi**2 * self.sigma**2 * k / (k + 1)) for k in range(1, shares))
+        if not 0 <= spare < shares:
+            raise InvalidInput(f"of {shares} shares 0 to {shares - 1} can be spare, got {spare}")
+        counted = shares - spare
+        total, draws = math.sqrt(counted) * self.sigma, counted * self.levels
+        close = 10 * math.fsum(math.exp(-2 * math.pi**2 * self.sigma**2 * k / (k + 1)) for k in range(1, counted))
         z = _INSIDE + FARTHEST
-        eta = _rounding_gap(z**4, z**2, total) + close + draws * (self.short + _TAIL) + 1e-30
-        tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (self.over + _TAIL) + 3 * _TAIL
+        short, over = (0.0, 0.0) if spare else (self.short, self.over)
+        stray = (shares * self.levels * self.short) ** (spare + 1) / math.factorial(spare + 1) if spare else 0.0
+        eta = _rounding_gap(z**4, z**2, total) + close + draws * (short + _TAIL) + 1e-30
+        tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (over + _TAIL) + 3 * _TAIL + stray
         return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
 
 

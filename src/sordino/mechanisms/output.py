@@ -138,6 +138,8 @@ _PIECE = 2**16  # values coded at a time
 
 def _encode_integers(row: NDArray[np.signedinteger], low: int, high: int) -> bytes:
     width = integer_width(low, high)
+    if width in (1, 2, 4, 8):
+        return (row.astype(np.int64) - low).astype(f"<u{width}").tobytes()
     out = np.empty((row.size, width), np.uint8)
     for start in range(0, row.size, _PIECE):
         offset = (row[start : start + _PIECE].astype(np.int64) - low).astype("<u8")
@@ -187,9 +189,13 @@ def decode_integers(
 
 
 def _decode_piece(given: NDArray[np.uint8], low: int, high: int) -> NDArray[np.int64]:
-    lanes = np.zeros((len(given), 8), np.uint8)
-    lanes[:, : given.shape[1]] = given
-    offset = lanes.view("<u8")[:, 0]
+    width = given.shape[1]
+    if width in (1, 2, 4, 8):
+        offset = given.view(f"<u{width}")[:, 0].astype(np.uint64)
+    else:
+        lanes = np.zeros((len(given), 8), np.uint8)
+        lanes[:, :width] = given
+        offset = lanes.view("<u8")[:, 0]
     if (offset > np.uint64(high - low)).any():
         raise InvalidInput("a report holds a number outside its mechanism's output set: it was damaged or forged")
     return offset.astype(np.int64) + low

@@ -85,10 +85,10 @@ if TYPE_CHECKING:
 
     from sordino.learning import draws, linear_head, private_sgd, unit_vectors
     from sordino.learning.cohort import ClientData
-    from sordino.learning.linear_head import Rounded
+    from sordino.learning.linear_head import Rounded, WholeWeights
     from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
-    from sordino.mechanisms.noise import DiscreteGaussian
+    from sordino.mechanisms.noise import DiscreteGaussian, Slack
     from sordino.methods import extractors
     from sordino.methods.extractors import Extractor, RecordHead
     from sordino.privacy import accountant, planning
@@ -111,6 +111,7 @@ LONGEST_UNIT = 1448  #: the longest whole unit vector: its square is below 2^21
 LONGEST_ROW = 256  #: the longest whitened record
 FEWEST_STEPS = 8  #: of a record, at least
 MOST_BITS = 30  #: of whole noise
+NOISE_PIECE = 2**14  #: values drawn at a time
 WEIGHT_NOISE = 2.0  #: standard deviation of the noise in a weight after the last round
 LONGEST_STEP = 640.0  #: along the mean gradient, in units of 1 / clip
 LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for second moments
@@ -156,6 +157,11 @@ class NoisySum:
     noise: DiscreteGaussian  #: of one silo
     bits: int
     unit: float  #: what one step stands for
+    spare: int = 0  #: honest silos' noises that are not counted on (`DiscreteGaussian.slack`)
+
+    def slack(self, shares: int) -> Slack:
+        """Of the noises of so many honest silos together."""
+        return self.noise.slack(shares, min(self.spare, shares - 1))
 
     @cached_property
     def mechanism(self) -> NoisySums:
@@ -167,13 +173,14 @@ class NoisySum:
     ) -> Guarantee:
         """What one such sum reveals; `scale` is how much shorter vectors are than they may be."""
         shares = adversary.parties or 1
-        slack, sensitivity = self.noise.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
+        slack, sensitivity = self.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
         grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
         if faint := private_sgd.too_faint(grid, adjacency, shares):
             return Guarantee(adversary, adjacency, Infinite(faint), "none")
         eta, tau = self.values * slack.eta, self.values * slack.tau
         loss = PoissonGaussian(1.0, slack.sigma / sensitivity, 1, eta, tau)
         honest = f" from each of {shares} honest silos" if shares > 1 else ""
+        honest += f", {self.spare} of them not counted on" if self.spare and shares > 1 else ""
         return Guarantee(
             adversary, adjacency, loss,
             f"a sum over all records, {whose} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
@@ -482,17 +489,21 @@ class PrivateHead(Method):
         for k, (client, data) in enumerate(zip(cohort.clients, cohort.data, strict=True)):
             if data is not None:
                 sums[k], loss[k], clipped[k] = self._summed(plan, self._class_of[client], data, bench)
-        norms = np.linalg.norm(sums * part.unit, axis=1)
-        largest = np.abs(sums).max(axis=1) * part.unit
+        norms, largest = np.array([_extent(row) for row in sums]).reshape(-1, 2).T * part.unit
         sums += self._noise(part, cohort.clients, draw)
         view = LocalView(loss, np.zeros(len(sums), np.bool_), clipped, norms, largest)
         return Reported(part.mechanism.encode(part.mechanism.output(sums)), cohort.states, view)
 
     def _noise(self, part: NoisySum, clients: Sequence[int], draw: Draw) -> NDArray[np.int64]:
-        """`[K, values]`: each client's own whole noise."""
-        count = part.noise.words_per_value * part.values
-        words = draws.draw(draw(clients), np.arange(len(clients)), draws.Stream.NOISE, 0, count)
-        return part.noise.draw(words)
+        """`[K, values]`: each client's own whole noise, drawn in pieces that stay in a processor's cache."""
+        source, each = draw(clients), part.noise.words_per_value
+        noise = np.empty((len(clients), part.values), np.int64)
+        for k in range(len(clients)):
+            for first in range(0, part.values, NOISE_PIECE):
+                count = each * min(NOISE_PIECE, part.values - first)
+                words = draws.draw_from(source, np.array([k]), draws.Stream.NOISE, first * each, count)
+                noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
+        return noise
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
@@ -501,8 +512,8 @@ class PrivateHead(Method):
             own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
             return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
         records = self._kept_records(plan, data, limits.unit, bench)
-        parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        found = self.head.sums(parameters, records, data.y, self.spec.clip, limits.residual)
+        weights = self._kept_weights(plan, bench)
+        found = self.head.sums(weights, records, data.y, self.spec.clip, limits.residual)
         count = max(1, len(data))
         return (
             self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
@@ -518,8 +529,7 @@ class PrivateHead(Method):
             rows = (units[i : i + 1] for i in range(len(units)))
             return torch.stack([unit_vectors.second_moments(row, self.form, limits.unit) for row in rows]).double()
         records = self._kept_records(plan, data, limits.unit, bench)
-        parameters = torch.from_numpy(plan.arrays[PARAMETERS]).to(bench.device)
-        return self.head.parts(parameters, records, data.y, self.spec.clip, limits.residual)
+        return self.head.parts(self._kept_weights(plan, bench), records, data.y, self.spec.clip, limits.residual)
 
     def exact(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> NDArray[np.int64]:
         """The sum over the records of a client of this group, before noise."""
@@ -542,6 +552,11 @@ class PrivateHead(Method):
         with private_sgd.single_thread(alone):
             piece = extractors.ALONE if alone else extractors.PIECE
             return extractors.whole_features(self.extractor, x, self.form, limit, piece)
+
+    def _kept_weights(self, plan: Plan, bench: Bench) -> WholeWeights:
+        """The plan's parameters as whole numbers, the same for all clients of a round."""
+        own = plan.arrays[PARAMETERS]
+        return bench.keep(PARAMETERS, own.tobytes(), lambda: self.head.weights(torch.from_numpy(own).to(bench.device)))
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
@@ -571,6 +586,12 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
         return NOT_PUBLIC
     with private_sgd.single_thread(True):
         return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
+
+
+def _extent(sums: NDArray[np.int64]) -> tuple[float, float]:
+    """The L2 norm of a vector, and its largest value."""
+    numbers = sums.astype(np.float64)
+    return math.sqrt(np.square(numbers).sum()), float(max(numbers.max(), -numbers.min()))
 
 
 def _arrays(found: Whitening) -> dict[str, Floats]:
@@ -705,8 +726,8 @@ def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
                 "its second moments: set method.moments.share higher, or 0"
             )
     each = sigma * math.sqrt(asked.gradients / (1 - share))
-    bits = spec.resolution or _resolution(asked, each, shortest)
-    clip = _steps(bits, shares, each)
+    bits, spare = _resolution(asked, each, shortest)
+    clip = _steps(bits, shares, each, spare)
     if clip < FEWEST_STEPS:
         raise InvalidInput(
             f"noise of 2^{bits} steps leaves a record {clip} of them, and {FEWEST_STEPS} are the least: raise "
@@ -723,24 +744,38 @@ def _grids(asked: HeadQuestion, sigma: float, shortest: float) -> Budgeting:
     unit = spec.clip / (linear_head.aim(row, asked.form.size + 1) * linear_head.aim(residual, asked.classes))
     noise = noises.discrete_gaussian(bits)
     modulus = spec.bits or _modulus(asked, row * residual, noise)
-    gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit)
+    gradient = NoisySum(GRADIENT, asked.values, row * residual, noise, modulus, unit, spare)
     return Budgeting(moments, gradient, limit, row, residual, shares, share)
 
 
-def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> int:
-    """The bits of a silo's noise: as few as leave rounding harmless, and what the tables lack small beside delta."""
-    enough = [b for b in range(4, MOST_BITS + 1) if _steps(b, asked.shares, sigma) * shortest >= FEWEST_CLIP]
+def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> tuple[int, int]:
+    """The bits of a silo's noise, as few as leave rounding harmless, and the spare silos.
 
-    def lack(bits: int) -> float:
-        return asked.gradients * asked.values * noises.discrete_gaussian(bits).slack(asked.shares).tau
+    One is spare where what the tables lack would be too much beside delta.
+    """
+    given = asked.spec.resolution
 
-    fine = (b for b in enough if _steps(b, asked.shares, sigma) * shortest >= LONGEST_ROW * RESIDUALS)
-    return next((b for b in fine if lack(b) <= asked.spec.delta / 4), min(enough, key=lack, default=MOST_BITS))
+    def lack(choice: tuple[int, int]) -> float:
+        bits, spare = choice
+        return asked.gradients * asked.values * noises.discrete_gaussian(bits).slack(asked.shares, spare).tau
+
+    def leaves(choice: tuple[int, int], steps: int) -> bool:
+        bits, spare = choice
+        return _steps(bits, asked.shares, sigma, spare) * shortest >= steps
+
+    choices = [
+        (bits, spare)
+        for spare in range(min(2, asked.shares))
+        for bits in ([given] if given else range(4, MOST_BITS + 1))
+    ]
+    enough = [choice for choice in choices if given or leaves(choice, FEWEST_CLIP)]
+    fine = (choice for choice in enough if given or leaves(choice, LONGEST_ROW * RESIDUALS))
+    return next((c for c in fine if lack(c) <= asked.spec.delta / 4), min(enough, key=lack, default=(MOST_BITS, 0)))
 
 
-def _steps(bits: int, shares: int, sigma: float) -> int:
+def _steps(bits: int, shares: int, sigma: float, spare: int = 0) -> int:
     """How many steps a record may have where noise of 2^bits steps from each of `shares` silos is sigma times that."""
-    return math.floor(noises.discrete_gaussian(bits).slack(shares).sigma / sigma)
+    return math.floor(noises.discrete_gaussian(bits).slack(shares, spare).sigma / sigma)
 
 
 def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:

@@ -107,7 +107,7 @@ class HeadPlan:
         asked = self.question
         return SumPlan(
             part.what, times, part.values, math.ceil(part.sensitivity), part.noise.bits,
-            part.noise.slack(asked.shares).sigma / part.sensitivity, part.bits, self._bytes(part),
+            part.slack(asked.shares).sigma / part.sensitivity, part.bits, self._bytes(part),
             self._proven([(part, 1)], asked.adversary, asked.adjacency), asked.mean_noise(part),
         )  # fmt: skip
 
