@@ -1,7 +1,8 @@
 """The papers' accuracies at their epsilon, proven: the tables and curves of `docs/proven.md`.
 
     python -m benchmarks.proven                            all tables (hours on two cores, minutes on a GPU)
-    python -m benchmarks.proven --only headlines           one of headlines, curves, grid, splits, budgets, clients
+    python -m benchmarks.proven --only headlines           one of headlines, curves, rounds, grid, splits, budgets,
+                                                           clients
     python -m benchmarks.proven --only headlines --match "MNIST, epsilon 1"
     python -m benchmarks.proven --device cuda --jobs 6     several runs at a time
     python -m benchmarks.proven --validation --match ...   on validation examples (data.validation = 1/6, seeds 11 ..),
@@ -271,20 +272,39 @@ def splits() -> Iterator[Case]:
             yield Case("splits", f"{name}, {mode}", "proven-mnist", {"split": split, **more})
 
 
-BUDGETS = (
-    ("digits", "proven-digits", 3, [1.0, 1.0, 10.0]),
-    ("Fashion-MNIST", "proven-fashion-mnist", 3, [0.05, 0.05, 1.0]),
-    ("Covertype", "proven-covertype", 10, [1.0] * 5 + [10.0] * 5),
-)
+#: name, our recipe with its settings, the clients' epsilons, and the recipe of paper 004 with these budgets
+BUDGETS: tuple[tuple[str, str, Settings, list[float], str], ...] = (
+    ("digits", "proven-digits", {}, [1.0, 1.0, 10.0], "personalized-digits"),
+    ("Fashion-MNIST, 3,000 records", "proven-fashion-mnist", {"data.train_limit": 3000}, [0.05, 0.05, 1.0],
+     "personalized-fashion-mnist"),
+    ("Fashion-MNIST, all records", "proven-fashion-mnist", {}, [0.05, 0.05, 1.0], ""),
+    ("Covertype", "proven-covertype", {}, [1.0] * 5 + [10.0] * 5, "personalized-covertype"),
+)  # fmt: skip
 
 
 def budgets() -> Iterator[Case]:
-    """Each client its own budget, against the lowest for all."""
-    for name, recipe, clients, epsilons in BUDGETS:
+    """Each client its own budget, against the lowest for all and against the paper that asks for it."""
+    for name, recipe, common, epsilons, paper in BUDGETS:
+        clients = len(epsilons)
         for mode, more in (("summed", {}), ("alone", ALONE))[clients < 10 :]:  # three silos make no secure sum
             for whose, own in (("own budgets", epsilons), ("the lowest for all", min(epsilons))):
-                settings = {"split.clients": clients, "clients.epsilon": own, **more}
+                settings = {**common, "split.clients": clients, "clients.epsilon": own, **more}
                 yield Case("budgets", f"{name}, {whose}, {mode}", recipe, settings)
+        if paper:
+            yield Case("budgets", f"{name}, the paper's method, alone", paper)
+
+
+ROUNDS = (1, 2, 3, 6, 11, 21, 51, 101)
+
+
+def rounds() -> Iterator[Case]:
+    """How many sums it takes: with one there is no whitening, with two one gradient follows the second moments."""
+    for recipe, clients in (("proven-mnist", 100), ("proven-fashion-mnist", 50)):
+        for count in ROUNDS:
+            settings: Settings = {"split.clients": clients, "clients.epsilon": 1.0, "rounds.count": count}
+            if count == 1:
+                settings = {**settings, "method.moments": {"share": 0.0}}
+            yield Case("rounds", f"{recipe}, {count}", recipe, settings, (1,))
 
 
 CLIENTS = (100, 300, 1000, 3000, 10000, 30000)
@@ -306,7 +326,7 @@ def clients() -> Iterator[Case]:
 
 def cases() -> list[Case]:
     """All rows of all tables."""
-    return [*headlines(), *curves(), *grid(), *splits(), *budgets(), *clients()]
+    return [*headlines(), *curves(), *rounds(), *grid(), *splits(), *budgets(), *clients()]
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
