@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -332,7 +333,7 @@ def cases() -> list[Case]:
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def measure(case: Case, seed: int, device: str, validation: bool) -> dict[str, object]:
+def measure(case: Case, seed: int, device: str, workers: int | None, validation: bool) -> dict[str, object]:
     """One run: its accuracy and what is proven of it."""
     import torch
 
@@ -344,7 +345,7 @@ def measure(case: Case, seed: int, device: str, validation: bool) -> dict[str, o
     if validation:
         changes["data.validation"] = 1 / 6
     recipe = Recipe.load(case.recipe).with_(changes)
-    outcome = sordino.run(recipe, device=device, workers=1 if device != "cpu" else None)
+    outcome = sordino.run(recipe, device=device, workers=workers)
     last = outcome.rounds[-1]
     proven: dict[str, float] = {}
     for row in outcome.statement.rows:
@@ -546,7 +547,7 @@ def draw(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="one table")
-    parser.add_argument("--match", default="", help="rows whose name has this in it")
+    parser.add_argument("--match", default="", help="rows with this regular expression in their names")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--seeds", type=int, nargs="*", help="seeds in place of 1, 2 and 3")
@@ -557,7 +558,7 @@ def main() -> None:
     given = parser.parse_args()
     console = Console()
     changes = {key: json.loads(value) for key, _, value in (text.partition("=") for text in given.changes)}
-    chosen = [c for c in cases() if (given.only in (None, c.table)) and given.match in c.name]
+    chosen = [c for c in cases() if (given.only in (None, c.table)) and re.search(given.match, c.name)]
     known = recorded()
     todo = [
         (Case(c.table, c.name, c.recipe, {**c.settings, **changes}), seed)
@@ -566,7 +567,8 @@ def main() -> None:
         if given.validation or given.again or seed not in {row["seed"] for row in known.get(c.key, [])}
     ]
     with ProcessPoolExecutor(given.jobs) as pool:
-        running = {pool.submit(measure, c, seed, given.device, given.validation): c for c, seed in todo}
+        workers = None if given.device == "cpu" and given.jobs == 1 else 1
+        running = {pool.submit(measure, c, seed, given.device, workers, given.validation): c for c, seed in todo}
         for done in track(as_completed(running), "runs", len(running), console=console):
             c = running[done]
             if (error := done.exception()) is not None:
