@@ -404,6 +404,24 @@ def reports(method: PrivateHead, plan: Plan, data: ClientData | None, count: int
     return method.report(plan, cohort, draw, Bench(LOOP)).bodies
 
 
+@pytest.mark.parametrize("name", ["summed", "personal, alone", "clients, personal"])
+def test_clients_computed_side_by_side_report_the_same_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: features and sums of a whole cohort at once, one client being without records."""
+    own, method = federation(name), method_of(name)
+    found = {}
+    for together in (False, True):
+        monkeypatch.setattr(private_head, "_waits_for_orders", lambda device, told=together: told)
+        population, bench = own.population, Bench()
+        data = (*(population.data(client, bench.device) for client in range(5)), None)
+        cohort = Cohort(tuple(range(6)), data, ({},) * 6, tuple(0 if each is None else len(each) for each in data))
+        draw = lambda given: Keystream.simulation(5, list(given), 1)  # noqa: E731
+        found[together] = [method.report(plan_of(method, part), cohort, draw, bench) for part in parts_of(method)]
+    for one, other in zip(*found.values(), strict=True):
+        assert one.bodies == other.bodies
+        np.testing.assert_allclose(one.local.loss, other.local.loss)
+        np.testing.assert_array_equal(one.local.clipped, other.local.clipped)
+
+
 @pytest.mark.parametrize("name", ["summed", "alone", "clients"])
 @pytest.mark.parametrize("what", [MOMENTS, GRADIENT])
 def test_reports_are_as_long_and_as_noisy_whatever_the_records_are(name: str, what: str) -> None:

@@ -18,7 +18,7 @@ from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
-from sordino.learning import models, unit_vectors
+from sordino.learning import linear_head, models
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import FixedPoint
 from sordino.methods import extractors, randomised_records
@@ -209,7 +209,7 @@ class Guard:
         seconds = records * size * (2 * maps / _OPERATIONS + _FEATURE)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for whitening features")
         whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * size)
-        between = at_once * 2 * _NUMBER * size + _AT_ONCE * unit_vectors.BLOCK
+        between = at_once * 2 * _NUMBER * size + _AT_ONCE * linear_head.BLOCK
         squares = 6 * _NUMBER * maps * maps  # second moments, their eigenvectors, what records are whitened by
         self.require(Reason.LIMIT_MEMORY, (whole + between + squares) / 1e6, self.limits.memory, "megabytes")
 

@@ -75,6 +75,7 @@ class Population:
     parts: Sequence[NDArray[np.int64]]
     normalisation: Normalisation
     _name: object = field(default_factory=object, init=False, repr=False)  # no other population has it
+    _ready: dict[int, ClientData | None] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -90,6 +91,12 @@ class Population:
             return None
         x = torch.from_numpy(self.normalisation.apply(self.examples.x[rows]))
         return ClientData(x.to(device), torch.from_numpy(self.examples.y[rows]).to(device), (self._name, client))
+
+    def kept_data(self, client: int, device: torch.device) -> ClientData | None:
+        """The same, made once: for methods that keep much more of every record (`Method.keeps`)."""
+        if client not in self._ready:
+            self._ready[client] = self.data(client, device)
+        return self._ready[client]
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -163,10 +170,11 @@ class Task:
     def cohort(self, work: Work) -> Cohort:
         """These clients with their data, or with what they made of it where they have prepared."""
         population, device = work.population, work.bench.device
+        data = population.kept_data if work.method.keeps else population.data
         absent = (None,) * len(self.clients)
         return Cohort(
             self.clients,
-            absent if self.prepared else tuple(population.data(client, device) for client in self.clients),
+            absent if self.prepared else tuple(data(client, device) for client in self.clients),
             self.states,
             tuple(population.size(client) for client in self.clients),
             self.prepared,

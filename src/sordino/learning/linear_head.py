@@ -12,7 +12,7 @@ operation (+ - * / sqrt, rounding) at a time, value by value. docs/bits.md says 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -36,6 +36,7 @@ LOWEST_SCORE = 24  #: below the largest; smaller ones count as this
 TABLE_BITS = 40
 ROUNDS = 12  #: attempts to round a vector so that it is not too long
 BLOCK = 2**18  #: values of records computed at a time: as many as stay in a processor's cache
+GPU_BLOCK = 2**26  #: the same on a GPU
 GPU_RECORDS = 2**12  #: records computed at a time on a GPU
 
 
@@ -132,6 +133,31 @@ class LinearHead:
             clipped += shortened.sum()
         return HeadSums(self.flat(total), loss, clipped)
 
+    def sums_apart(
+        self, weights: WholeWeights, records: Sequence[Rounded], labels: Sequence[Tensor], clip: float, limit: int
+    ) -> list[HeadSums]:
+        """`sums` of several clients' records, computed side by side: a GPU waits for its orders otherwise."""
+        longest, most = records[0].longest, 2**24 // (records[0].longest * limit)
+        if not _float32_is_whole() or any(own.longest != longest for own in records):
+            return [self.sums(weights, own, y, clip, limit) for own, y in zip(records, labels, strict=True)]
+        everyone = Rounded(
+            torch.cat([own.whole for own in records]).float(), torch.cat([own.scale for own in records]),
+            torch.cat([own.length for own in records]), longest,
+        )  # fmt: skip
+        products = weights.digits(longest).products(everyone.whole)
+        residual, shortened, shares = residuals(everyone, products, torch.cat(list(labels)), clip, limit)
+        losses, kept = -torch.log(shares), residual.float()
+        found, first = [], 0
+        for y in labels:
+            total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
+            for start in range(first, first + len(y), most):
+                part = slice(start, min(start + most, first + len(y)))
+                total += (kept[part].T @ everyone.whole[part]).long()
+            own = slice(first, first + len(y))
+            found.append(HeadSums(self.flat(total), losses[own].sum(), shortened[own].sum()))
+            first += len(y)
+        return found
+
     def parts(self, weights: WholeWeights, records: Rounded, y: Tensor, clip: float, limit: int) -> Tensor:
         """What each record adds to the sum, `[n, d]`: for those who look at single records."""
         whole = records.whole.double()
@@ -161,9 +187,9 @@ def _float32_is_whole() -> bool:
         return False
 
 
-def _blocks(records: int, width: int) -> Iterator[slice]:
-    """Records computed at a time: as many as stay in a processor's cache."""
-    step = max(16, BLOCK // width)
+def blocks(records: int, width: int, device: torch.device) -> Iterator[slice]:
+    """Records computed at a time: as many as stay in a processor's cache, or fill a GPU."""
+    step = max(16, (BLOCK if device.type == "cpu" else GPU_BLOCK) // width)
     return (slice(first, first + step) for first in range(0, records, step))
 
 
@@ -182,7 +208,7 @@ class Rounded:
         width = x.shape[1] + bias
         whole = torch.empty(len(x), width, dtype=torch.float32, device=x.device)
         scale, length = (torch.empty(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
-        for part in _blocks(len(x), width):
+        for part in blocks(len(x), width, x.device):
             rows = x[part].double()
             if bias:
                 rows = torch.cat([rows, torch.ones(len(rows), 1, dtype=torch.float64, device=x.device)], dim=1)
@@ -293,6 +319,6 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 
 __all__ = [
-    "HeadSums", "LinearHead", "Rounded", "WholeWeights", "aim", "exponentials", "of", "power_of_two", "residuals",
-    "rounded_within", "split_clip",
+    "HeadSums", "LinearHead", "Rounded", "WholeWeights", "aim", "blocks", "exponentials", "of", "power_of_two",
+    "residuals", "rounded_within", "split_clip",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ the length of a record's part of m: one record moves both together by at most sq
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +24,13 @@ from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
 from sordino.learning.correct_rounding import divided, over, root
-from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, power_of_two, rounded_within
+from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, blocks, power_of_two, rounded_within
 
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
 NORMAL_BITS = 12  #: binary places of a feature after group norm
 MATRIX_BITS = 16  #: entries of L are at most 2^16
 LARGEST_CENTRE = 2.0**40  #: entries of c are at most this: sums stay far below 2^53
-BLOCK = 2**20  #: values of records computed at a time
 MOST_VALUES = 2**16  #: of a record
 
 
@@ -74,18 +72,13 @@ class Form:
         return math.isqrt(limit * limit // self.cells)
 
 
-def _blocks(records: int, width: int) -> Iterator[slice]:
-    step = max(16, BLOCK // width)
-    return (slice(first, first + step) for first in range(0, records, step))
-
-
 # --- the normal form --------------------------------------------------------------------------------------------------
 
 
 def unit_vectors(features: Tensor, form: Form, limit: int) -> Tensor:
     """int16 `[n, size]`: the normal form of features `[n, size]`, each row with an L2 norm of at most `limit`."""
     found = torch.empty(len(features), form.size, dtype=torch.int16, device=features.device)
-    for part in _blocks(len(features), form.size):
+    for part in blocks(len(features), form.size, features.device):
         whole = _normalised(features[part].reshape(-1, form.size), form)
         norm = root((whole * whole).sum(dim=1)).clamp(min=1.0)
         rows, _ = rounded_within(whole * over(aim(limit, form.size), norm).unsqueeze(1), limit)
@@ -116,7 +109,7 @@ def second_moments(units: Tensor, form: Form, limit: int) -> Tensor:
     """int64 `[moments]`: the exact A and m of unit vectors `[n, size]` of this limit; of A the upper triangle."""
     square = torch.zeros(form.maps, form.maps, dtype=torch.int64, device=units.device)
     mean = torch.zeros(form.maps, dtype=torch.int64, device=units.device)
-    for part in _blocks(len(units), form.size):
+    for part in blocks(len(units), form.size, units.device):
         columns = units[part].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
         square += (columns @ columns.T).long()
         mean += columns.sum(dim=1).long()
@@ -177,7 +170,7 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
         len(units), form.size + 1, dtype=torch.int8 if limit < 128 else torch.int16, device=units.device
     )
     scale = torch.empty(len(units), dtype=torch.float64, device=units.device)
-    for part in _blocks(len(units), form.size):
+    for part in blocks(len(units), form.size, units.device):
         rows = left @ units[part].double().reshape(-1, form.maps, form.cells) - centre.unsqueeze(1)
         rows = rows.flatten(1)
         power = power_of_two(FEATURE_BITS - torch.frexp(rows.abs().amax(dim=1)).exponent)

@@ -127,6 +127,10 @@ class Bench:
             self._kept[key] = (stamp, made)
         return cast("T", made)
 
+    def keeps(self, key: object) -> bool:
+        """Whether anything is kept of the records with this key."""
+        return key in self._kept
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without trainers: another process makes its own."""
         return Bench, (self.execution, self.device)

@@ -29,7 +29,7 @@ exchanged for another moves a sum by twice the clip.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -118,6 +118,7 @@ LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for se
 FEWEST_CLIP = 1024  #: grid steps of a record that cost little
 RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
+LocalSum = tuple[NDArray[np.int64], float, float]  #: before noise; the mean loss; the share of records clipped
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 REMEMBERS = (
     "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
@@ -486,9 +487,8 @@ class PrivateHead(Method):
         part = self._stage(plan.round)
         sums = np.zeros((len(cohort.clients), part.values), np.int64)
         loss, clipped = np.full(len(sums), np.nan), np.zeros(len(sums))
-        for k, (client, data) in enumerate(zip(cohort.clients, cohort.data, strict=True)):
-            if data is not None:
-                sums[k], loss[k], clipped[k] = self._summed(plan, self._class_of[client], data, bench)
+        for k, found in self._summed_all(plan, cohort, bench):
+            sums[k], loss[k], clipped[k] = found
         norms, largest = np.array([_extent(row) for row in sums]).reshape(-1, 2).T * part.unit
         sums += self._noise(part, cohort.clients, draw)
         view = LocalView(loss, np.zeros(len(sums), np.bool_), clipped, norms, largest)
@@ -505,7 +505,48 @@ class PrivateHead(Method):
                 noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
         return noise
 
-    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> tuple[NDArray[np.int64], float, float]:
+    def _summed_all(self, plan: Plan, cohort: Cohort, bench: Bench) -> Iterator[tuple[int, LocalSum]]:
+        """What each client with records sums up, by its place in the cohort; on a GPU many side by side."""
+        there = [
+            (k, self._class_of[client], data)
+            for k, (client, data) in enumerate(zip(cohort.clients, cohort.data, strict=True))
+            if data is not None
+        ]
+        if not (self.extractor.exact and _waits_for_orders(bench.device)):
+            yield from ((k, self._summed(plan, group, data, bench)) for k, group, data in there)
+            return
+        for group in {own for _, own, _ in there}:
+            alike = [(k, data) for k, own, data in there if own == group]
+            self._keep_all_units([data for _, data in alike], self.limits(group).unit, bench)
+            if self._stage(plan.round) is self.budgeting.moments:
+                yield from ((k, self._summed(plan, group, data, bench)) for k, data in alike)
+            else:
+                places = [k for k, _ in alike]
+                yield from zip(places, self._gradients(plan, group, [data for _, data in alike], bench), strict=True)
+
+    def _keep_all_units(self, data: Sequence[ClientData], limit: int, bench: Bench) -> None:
+        """Compute the unit vectors of clients who have none yet, together."""
+        new = [own for own in data if own.key is not None and not bench.keeps(own.key)]
+        if new:
+            found = self._units(torch.cat([own.x for own in new]), limit)
+            for own, units in zip(new, torch.split(found, [len(own) for own in new]), strict=True):
+                bench.keep(own.key, (id(self.extractor), limit), units.clone)
+
+    def _gradients(self, plan: Plan, group: int, data: Sequence[ClientData], bench: Bench) -> list[LocalSum]:
+        """Each client's exact sum of gradients, its mean loss and the share of its records that was clipped."""
+        limits = self.limits(group)
+        found = self.head.sums_apart(
+            self._kept_weights(plan, bench), [self._kept_records(plan, own, limits.unit, bench) for own in data],
+            [own.y for own in data], self.spec.clip, limits.residual,
+        )  # fmt: skip
+        local = torch.stack([torch.stack([own.loss.double(), own.clipped.double()]) for own in found]).tolist()
+        gradient, scale = self.budgeting.gradient, self.scales[group]
+        return [
+            (self._of_client(one.sums, own, gradient, scale), loss / len(own), clipped / len(own))
+            for own, one, (loss, clipped) in zip(data, found, local, strict=True)
+        ]
+
+    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> LocalSum:
         """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
         limits, moments = self.limits(group), self.budgeting.moments
         if moments is not None and self._stage(plan.round) is moments:
@@ -550,7 +591,8 @@ class PrivateHead(Method):
     def _units(self, x: Tensor, limit: int, alone: bool = False) -> Tensor:
         """int16 `[n, size]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
         with private_sgd.single_thread(alone):
-            piece = extractors.ALONE if alone else extractors.PIECE
+            usual = extractors.PIECE if x.device.type == "cpu" else extractors.GPU_PIECE
+            piece = extractors.ALONE if alone else usual
             return extractors.whole_features(self.extractor, x, self.form, limit, piece)
 
     def _kept_weights(self, plan: Plan, bench: Bench) -> WholeWeights:
@@ -586,6 +628,11 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
         return NOT_PUBLIC
     with private_sgd.single_thread(True):
         return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
+
+
+def _waits_for_orders(device: torch.device) -> bool:
+    """Whether a device is fast only at much work at a time."""
+    return device.type != "cpu"
 
 
 def _extent(sums: NDArray[np.int64]) -> tuple[float, float]:
