@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sordino.audits.lower_bound import VIOLATED
 from sordino.audits.lower_bound import run as attack
 from sordino.audits.silos import judged, views_of
 from sordino.methods.private_head import PrivateHead
-from sordino.privacy.guarantee import SERVER, Adjacency, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian, summed
 from sordino.runs.execution import one_thread
 from sordino.runs.simulation import run
 from tests.audits.runs import small
@@ -198,3 +199,13 @@ def test_a_game_of_too_many_right_guesses_is_a_violation(runs: dict[str, Finishe
     group = finished.group_of(None)
     found = judged(finished, group, flock, played, linear_heads.NAME, AuditOptions())
     assert next(f for f in found if f.view == (summed(4), RECORD)).row.verdict == VIOLATED
+
+
+def test_the_guarantee_check_sees_records_that_are_too_long_where_a_silo_is_spare(runs: dict[str, FinishedRun]) -> None:
+    method = runs["private-head"].federation.method
+    assert isinstance(method, PrivateHead)
+    part = replace(method.budgeting.gradient, spare=1)
+    loss = part.guarantee(summed(4), Adjacency.RECORD_ADD_REMOVE).loss
+    assert isinstance(loss, PoissonGaussian)
+    assert linear_heads._holds(part, 1.0, loss, 4).p == 1
+    assert linear_heads._holds(part, 1.001, loss, 4).p == 0

@@ -74,7 +74,9 @@ def test_noise_rate_and_steps_are_held_against_the_guarantee():
         assert keeps(weaker, VALUES, guarantee).p == 0
     loss = guarantee.loss
     assert isinstance(loss, PoissonGaussian)
-    assert holds(OWN.grid(VALUES), 0.5, 3, replace(loss, sigma=loss.sigma * 1.001)).p == 0
+    grid = OWN.grid(VALUES)
+    stated = replace(loss, sigma=loss.sigma * 1.001)
+    assert holds(grid.noise.slack().sigma / grid.sensitivity, 0.5, 3, stated).p == 0
 
 
 def test_a_record_moves_a_sum_by_the_clip_at_most_and_the_same_way_beside_others():

@@ -15,7 +15,9 @@ from sordino.fleets.simulated import WorkerLost
 from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.interface import Bench
+from sordino.recipe import Recipe
 from sordino.runs.coordinator import Coordinator, Rules
+from sordino.runs.federation import wire
 from sordino.wire.messages import Plan
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import recipe
@@ -181,3 +183,12 @@ def test_workers_divide_the_width_of_a_gpu_between_them():
             own.close()
         assert {len(piece) for piece in pieces[:-1]} == {width}
         assert sorted(client for piece in pieces for client in piece) == list(range(250))
+
+
+def test_kept_records_are_made_once_for_each_device() -> None:
+    population = wire(Recipe.load("proven-digits")).population
+    cpu, other = torch.device("cpu"), torch.device("meta")
+    first = population.kept_data(0, cpu)
+    assert first is not None and population.kept_data(0, cpu) is first
+    elsewhere = population.kept_data(0, other)
+    assert elsewhere is not None and elsewhere.x.device == other

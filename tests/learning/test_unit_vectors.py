@@ -371,14 +371,15 @@ def test_the_scored_head_sees_what_was_trained_on() -> None:
     assert torch.allclose(inputs[:, -1], torch.full((20,), 0.1, dtype=torch.float64), atol=0.01)
 
 
-def test_clients_computed_side_by_side_have_the_sums_they_have_alone() -> None:
-    """As a GPU does it: different numbers of records, some of them more than float32 adds up exactly at once."""
+@pytest.mark.parametrize("limit", [200, 6000, 2**17])
+def test_clients_computed_side_by_side_have_the_sums_they_have_alone(limit: int) -> None:
+    """As a GPU does it: more records than float32 adds up exactly at once, and residuals that it cannot add at all."""
     head, rng = LinearHead(6, 3, bias=True), torch.Generator().manual_seed(4)
     weights = head.weights(torch.randn(head.size, generator=rng))
     x = [torch.randn(n, 6, generator=rng) for n in (1, 700, 33)]
     y = [torch.randint(3, (len(own),), generator=rng) for own in x]
     records = [Rounded.of(own, True, 256) for own in x]
-    alone = [head.sums(weights, own, labels, 0.03, 200) for own, labels in zip(records, y, strict=True)]
-    for one, other in zip(head.sums_apart(weights, records, y, 0.03, 200), alone, strict=True):
+    alone = [head.sums(weights, own, labels, 0.03, limit) for own, labels in zip(records, y, strict=True)]
+    for one, other in zip(head.sums_apart(weights, records, y, 0.03, limit), alone, strict=True):
         assert torch.equal(one.sums, other.sums)
         assert one.loss == pytest.approx(other.loss) and one.clipped == other.clipped

@@ -23,6 +23,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
+from sordino.learning.unit_vectors import Form
 from sordino.methods import private_head
 from sordino.methods.interface import PARAMETERS, Bench, Cohort
 from sordino.methods.private_head import CENTRE, COUNT, GRADIENT, LEFT, MOMENTS, RECORDS, NoisySum, PrivateHead
@@ -306,6 +307,31 @@ def test_the_stated_loss_is_what_the_noise_and_the_bound_say(name: str) -> None:
                 assert loss.sigma == pytest.approx(slack.sigma / (part.sensitivity * scale), rel=1e-12)
                 assert loss.eta >= part.values * slack.eta > 0
                 assert loss.tau >= part.values * slack.tau > 0
+
+
+@pytest.mark.parametrize(("adjacency", "times"), [(ADD, 1), (REPLACE, 2)])
+def test_with_a_spare_silo_nothing_is_stated_beyond_what_the_others_reach(adjacency: Adjacency, times: int) -> None:
+    """16 deviations of the noise of two silos, where three are honest and one is spare."""
+    part = replace(method_of("summed").budgeting.gradient, spare=1)
+    far = 16 * math.sqrt(2) * part.noise.sigma / times
+    near, beyond = (replace(part, sensitivity=far * by).guarantee(summed(3), adjacency).loss for by in (0.999, 1.001))
+    assert isinstance(near, PoissonGaussian) and isinstance(beyond, Infinite)
+    assert isinstance(
+        replace(part, sensitivity=far * 1.001, spare=0).guarantee(summed(3), adjacency).loss, PoissonGaussian
+    )
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-11])
+def test_sums_of_many_silos_can_be_planned_at_small_deltas(delta: float) -> None:
+    """What tables lack would take all of delta, from second moments too: then one silo's noise is not counted on."""
+    method = method_of("summed")
+    spec = method.spec.model_copy(update={"delta": delta})
+    form = Form(*Recipe.load("proven-mnist").method.extractor.build((1, 28, 28), 10, 1).shape, 1, 1)
+    asked = replace(method.question, form=form, clients=400, records=100.0, spec=spec)
+    found, (scale,) = private_head.planned(asked)
+    assert private_head.spent(asked, found, scale) <= asked.strengths[-1]
+    assert found.moments is not None
+    assert found.gradient.spare == found.moments.spare == (delta < 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from sordino.audits.uploads import curve
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
-from sordino.learning.private_sgd import SumGrid
 from sordino.learning.stacked_model import LOOP
 from sordino.mechanisms.cases import Case, Sampler
 from sordino.mechanisms.cases import Scores as Seen
@@ -318,7 +317,7 @@ def _stream(seed: int, round: int, numbers: Sequence[int], clients: Sequence[int
 def _holds(part: NoisySum, scale: float, loss: PoissonGaussian, shares: int) -> Check:
     """Whether the noise and what a record may add are those of what was stated."""
     sensitivity = part.sensitivity * scale
-    return training.holds(SumGrid(math.ceil(sensitivity), 0, sensitivity, part.noise), 1.0, 1, loss, shares)
+    return training.holds(part.slack(shares).sigma / sensitivity, 1.0, 1, loss)
 
 
 def neighbours(method: PrivateHead, plan: Plan, group: int, data: ClientData) -> Check:

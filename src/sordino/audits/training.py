@@ -24,7 +24,7 @@ from sordino.audits.statistics import Check, Sample
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, CohortTrainer
 from sordino.learning.optimizers import SGD
-from sordino.learning.private_sgd import PrivateTraining, SumGrid
+from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
@@ -94,12 +94,13 @@ def sample_law(rate: float, records: int) -> Atoms:
 def keeps(training: PrivateTraining, values: int, guarantee: Guarantee, shares: int = 1) -> Check:
     """Whether noise, clip, rate and steps are those of the guarantee."""
     assert isinstance(guarantee.loss, PoissonGaussian)
-    return holds(training.grid(values), training.sampling_rate, training.steps, guarantee.loss, shares)
-
-
-def holds(grid: SumGrid, rate: float, steps: int, loss: PoissonGaussian, shares: int = 1) -> Check:
-    """Whether noise over sensitivity, rate and steps are those of what was stated."""
+    grid = training.grid(values)
     sigma = grid.noise.slack(shares).sigma / grid.sensitivity
+    return holds(sigma, training.sampling_rate, training.steps, guarantee.loss)
+
+
+def holds(sigma: float, rate: float, steps: int, loss: PoissonGaussian) -> Check:
+    """Whether noise over sensitivity, rate and steps are those of what was stated."""
     wrong = [
         f"{what} {found:.6g}, stated {stated:.6g}"
         for what, found, stated, bad in (

@@ -114,7 +114,9 @@ def _subjects(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
         there = np.array([[bool(body) for body in found.bodies] for found in rounds], np.uint8)
         return Sample(there, training.sample_law(own.rate, n))
 
-    exact = tuple(partial(training.holds, grid, own.rate, 1, loss) for loss in losses)
+    exact = tuple(
+        partial(training.holds, grid.noise.slack().sigma / grid.sensitivity, own.rate, 1, loss) for loss in losses
+    )
     found = [Subject("central DP, noise", (rows, d), noise, exact)]
     if own.rate < 1:
         found.append(Subject("central DP, coins", (COINS, run.clients), coins))

@@ -75,7 +75,7 @@ class Population:
     parts: Sequence[NDArray[np.int64]]
     normalisation: Normalisation
     _name: object = field(default_factory=object, init=False, repr=False)  # no other population has it
-    _ready: dict[int, ClientData | None] = field(default_factory=dict, init=False, repr=False)
+    _ready: dict[tuple[int, torch.device], ClientData | None] = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -94,9 +94,9 @@ class Population:
 
     def kept_data(self, client: int, device: torch.device) -> ClientData | None:
         """The same, made once: for methods that keep much more of every record (`Method.keeps`)."""
-        if client not in self._ready:
-            self._ready[client] = self.data(client, device)
-        return self._ready[client]
+        if (client, device) not in self._ready:
+            self._ready[client, device] = self.data(client, device)
+        return self._ready[client, device]
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

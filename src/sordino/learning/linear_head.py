@@ -36,7 +36,9 @@ LOWEST_SCORE = 24  #: below the largest; smaller ones count as this
 TABLE_BITS = 40
 ROUNDS = 12  #: attempts to round a vector so that it is not too long
 BLOCK = 2**18  #: values of records computed at a time: as many as stay in a processor's cache
+FEWEST_ROWS = 16  #: records computed at a time, however wide they are
 GPU_BLOCK = 2**26  #: the same on a GPU
+FEWEST_TOGETHER = 16  #: records whose sum float32 has exactly, below which clients are computed one by one
 GPU_RECORDS = 2**12  #: records computed at a time on a GPU
 
 
@@ -118,7 +120,11 @@ class LinearHead:
         total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
         loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
         most = 2**24 // (records.longest * limit)
-        step = max(16, BLOCK // self.features) if y.device.type == "cpu" else max(16, min(most, GPU_RECORDS))
+        step = (
+            max(FEWEST_ROWS, BLOCK // self.features)
+            if y.device.type == "cpu"
+            else max(FEWEST_ROWS, min(most, GPU_RECORDS))
+        )
         step = min(step, 2**53 // (records.longest * limit))  # so many are added up in floats
         short = step <= most and _float32_is_whole()  # then float32 has the sums over a block exactly
         digits, kind = weights.digits(records.longest) if short else None, torch.float32 if short else torch.float64
@@ -138,7 +144,7 @@ class LinearHead:
     ) -> list[HeadSums]:
         """`sums` of several clients' records, computed side by side: a GPU waits for its orders otherwise."""
         longest, most = records[0].longest, 2**24 // (records[0].longest * limit)
-        if not _float32_is_whole() or any(own.longest != longest for own in records):
+        if most < FEWEST_TOGETHER or not _float32_is_whole() or any(own.longest != longest for own in records):
             return [self.sums(weights, own, y, clip, limit) for own, y in zip(records, labels, strict=True)]
         everyone = Rounded(
             torch.cat([own.whole for own in records]).float(), torch.cat([own.scale for own in records]),
@@ -189,7 +195,7 @@ def _float32_is_whole() -> bool:
 
 def blocks(records: int, width: int, device: torch.device) -> Iterator[slice]:
     """Records computed at a time: as many as stay in a processor's cache, or fill a GPU."""
-    step = max(16, (BLOCK if device.type == "cpu" else GPU_BLOCK) // width)
+    step = max(FEWEST_ROWS, (BLOCK if device.type == "cpu" else GPU_BLOCK) // width)
     return (slice(first, first + step) for first in range(0, records, step))
 
 

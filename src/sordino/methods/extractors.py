@@ -283,6 +283,8 @@ def _features_or_none(extractor: Extractor, x: Tensor) -> Tensor:
     """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
     try:
         return extractor(x, {}).reshape(len(x), extractor.features)
+    except torch.OutOfMemoryError:
+        raise
     except Exception:
         if len(x) > 1:
             return torch.cat([_features_or_none(extractor, x[place : place + 1]) for place in range(len(x))])

@@ -176,7 +176,7 @@ class NoisySum:
         shares = adversary.parties or 1
         slack, sensitivity = self.slack(shares), self.sensitivity * scale * (1 + 2.0**-50)  # rounded up
         grid = private_sgd.SumGrid(math.ceil(sensitivity), 0, sensitivity, self.noise)
-        if faint := private_sgd.too_faint(grid, adjacency, shares):
+        if faint := private_sgd.too_faint(grid, adjacency, shares - min(self.spare, shares - 1)):
             return Guarantee(adversary, adjacency, Infinite(faint), "none")
         eta, tau = self.values * slack.eta, self.values * slack.tau
         loss = PoissonGaussian(1.0, slack.sigma / sensitivity, 1, eta, tau)
@@ -598,7 +598,9 @@ class PrivateHead(Method):
     def _kept_weights(self, plan: Plan, bench: Bench) -> WholeWeights:
         """The plan's parameters as whole numbers, the same for all clients of a round."""
         own = plan.arrays[PARAMETERS]
-        return bench.keep(PARAMETERS, own.tobytes(), lambda: self.head.weights(torch.from_numpy(own).to(bench.device)))
+        return bench.keep(
+            (PARAMETERS,), own.tobytes(), lambda: self.head.weights(torch.from_numpy(own).to(bench.device))
+        )
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
@@ -827,10 +829,14 @@ def _steps(bits: int, shares: int, sigma: float, spare: int = 0) -> int:
 
 def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
     """The sum of second moments with noise sigma times what a record adds, and the length of whole unit vectors."""
-    bits, limit = 4, 0
+    bits, limit, spare = 4, 0, 0
     while limit < LONGEST_UNIT // math.sqrt(2) and bits < MOST_BITS:
         bits += 1
         limit = math.isqrt(math.floor(_steps(bits, asked.shares, sigma) / math.sqrt(2)))
+    if asked.shares > 1 and asked.form.moments * noises.discrete_gaussian(bits).slack(asked.shares).tau > (
+        asked.spec.delta / 4
+    ):
+        spare, limit = 1, math.isqrt(math.floor(_steps(bits, asked.shares, sigma, 1) / math.sqrt(2)))
     if limit < FEWEST_STEPS:
         raise InvalidInput("there is no room for second moments under so much noise: set method.moments.share higher")
     limit = min(limit, LONGEST_UNIT)
@@ -838,7 +844,7 @@ def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
     unit = 1 / linear_head.aim(limit, asked.form.size) ** 2
     modulus = _modulus(asked, limit * limit, noise)
     sensitivity = unit_vectors.moments_sensitivity(limit)
-    return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit), limit
+    return NoisySum(MOMENTS, asked.form.moments, sensitivity, noise, modulus, unit, spare), limit
 
 
 def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
