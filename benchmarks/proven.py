@@ -1,4 +1,4 @@
-"""The papers' accuracies at their epsilon, proven: the tables and curves of `docs/proven.md`.
+"""The papers' accuracies at their epsilon, proven: the tables of docs/proven.md and docs/proven-figures.md.
 
     python -m benchmarks.proven                            all tables (hours on two cores, minutes on a GPU)
     python -m benchmarks.proven --only headlines           one of headlines, curves, rounds, grid, splits, budgets,
@@ -34,6 +34,7 @@ from rich.progress import track
 
 RESULTS = Path(__file__).parent / "results" / "proven.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "proven.md"
+FIGURES = PAGE.with_name("proven-figures.md")
 SEEDS = (1, 2, 3)
 
 Settings = Mapping[str, object]
@@ -246,11 +247,21 @@ EPSILONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 
 def curves() -> Iterator[Case]:
     """Accuracy over epsilon, under a sum and alone."""
+    known = {case.key for case in headlines()}
     for recipe, clients in (("proven-mnist", 100), ("proven-fashion-mnist", 50), ("proven-cifar-10", 500)):
         for epsilon in EPSILONS:
             common = {"split.clients": clients, "clients.epsilon": epsilon}
-            yield Case("curves", f"{recipe}, {epsilon:g}, summed", recipe, common, (1,))
-            yield Case("curves", f"{recipe}, {epsilon:g}, alone", recipe, {**common, **ALONE}, (1,))
+            for mode, more in (("summed", {}), ("alone", ALONE)):
+                if curve_key(recipe, epsilon, mode) not in known:
+                    yield Case("curves", f"{recipe}, {epsilon:g}, {mode}", recipe, {**common, **more}, (1,))
+
+
+def curve_key(recipe: str, epsilon: float, mode: str) -> str:
+    """Where a point of a curve is recorded: CIFAR-10's headlines are points of its curve."""
+    headline = f"headlines: CIFAR-10, epsilon {epsilon:g}, 500 clients, {mode}"
+    if recipe == "proven-cifar-10" and headline in {case.key for case in headlines()}:
+        return headline
+    return f"curves: {recipe}, {epsilon:g}, {mode}"
 
 
 def grid() -> Iterator[Case]:
@@ -378,13 +389,15 @@ def record(key: str, command: str, row: dict[str, object]) -> None:
 # --- tables and figures -----------------------------------------------------------------------------------------------
 
 
-def figure_of(key: str) -> str:
-    """Mean and deviation of a row's accuracy, in per cent; empty where it was not run."""
+def figure_of(key: str, seeds: int = 1) -> str:
+    """Mean and deviation of a row's accuracy, in per cent; empty where it was not run; says so if seeds are missing."""
     rows = recorded().get(key, [])
     if not rows:
         return ""
     found = [100 * float(str(row["accuracy"])) for row in rows]
-    return f"{statistics.mean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
+    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
+    lacks = f" ({len(found)} of {seeds} seeds)" if len(found) < seeds else ""
+    return f"{statistics.mean(found):.2f}{spread}{lacks}"
 
 
 def mean_of(key: str) -> float | None:
@@ -412,8 +425,8 @@ def headline_table() -> list[list[str]]:
             continue
         rows.append([
             each.name, f"{each.figure:g} ({each.paper})", each.proven,
-            figure_of(f"{key}, summed"), epsilon_of(f"{key}, summed", "summed"), figure_of(f"{key}, all honest"),
-            figure_of(f"{key}, alone"), epsilon_of(f"{key}, alone", "server"),
+            figure_of(f"{key}, summed", 3), epsilon_of(f"{key}, summed", "summed"), figure_of(f"{key}, all honest"),
+            figure_of(f"{key}, alone", 3), epsilon_of(f"{key}, alone", "server"),
         ])  # fmt: skip
     return rows
 
@@ -427,7 +440,16 @@ def plain_table(table: str, adversaries: Mapping[str, str]) -> list[list[str]]:
         if case.table == table and found:
             kind = next(own for word, own in adversaries.items() if word in case.name or not word)
             size = f"{int(str(found[0]['bytes'])):,}"
-            rows.append([case.name, figure_of(case.key), epsilon_of(case.key, kind, unit), size])
+            epsilon = epsilon_of(case.key, kind, unit) or f"{epsilon_of(case.key, kind, 'client')} (client)"
+            rows.append([case.name, figure_of(case.key, len(case.seeds)), epsilon, size])
+    return rows
+
+
+def rounds_table() -> list[list[str]]:
+    """Accuracy by the number of sums."""
+    rows = [["sums, all together at epsilon 1", *(str(count) for count in ROUNDS)]]
+    for name, recipe in (("MNIST, 100 silos", "proven-mnist"), ("Fashion-MNIST, 50 silos", "proven-fashion-mnist")):
+        rows.append([name, *(figure_of(f"rounds: {recipe}, {count}") for count in ROUNDS)])
     return rows
 
 
@@ -449,19 +471,17 @@ def write_page() -> None:
     from benchmarks.simulation import insert
 
     insert(PAGE.parent.parent / "README.md", {"headlines": readme_table()})
-    tables = {
-        "headlines": headline_table(),
-        "grid": plain_table("grid", {"": "summed"}),
-        "splits": plain_table("splits", {"alone": "server", "": "summed"}),
-        "budgets": plain_table("budgets", {"alone": "server", "": "summed"}),
-    }
-    insert(PAGE, {name: rows for name, rows in tables.items() if len(rows) > 1})
+    insert(PAGE, {"headlines": headline_table(), "budgets": plain_table("budgets", EITHER)})
+    insert(
+        FIGURES,
+        {"rounds": rounds_table(), "grid": plain_table("grid", EITHER), "splits": plain_table("splits", EITHER)},
+    )
     for name, title, marks in CURVES:
         lines = {
             mode: [
                 (epsilon, found)
                 for epsilon in EPSILONS
-                if (found := mean_of(f"curves: {name}, {epsilon:g}, {mode}")) is not None
+                if (found := mean_of(curve_key(name, epsilon, mode))) is not None
             ]
             for mode in ("summed", "alone")
         }
@@ -478,6 +498,7 @@ def write_page() -> None:
     draw(IMAGES / "proven-clients.svg", "MNIST, a whole client protected", "clients", lines, ())
 
 
+EITHER = {"alone": "server", "": "summed"}  #: who is looking, by what a row's name has in it
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 Mark = tuple[float, float, str]
 CURVES: tuple[tuple[str, str, tuple[Mark, ...]], ...] = (
