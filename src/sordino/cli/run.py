@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Repetitions
-    from sordino.report.records import RoundRecord
+    from sordino.report.records import Result, RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
@@ -304,13 +304,32 @@ def _figures(record: RoundRecord) -> str:
     return ", ".join(filter(None, (accuracy, loss, declined)))
 
 
+def _accuracy(result: Result) -> str:
+    """The accuracy, how sure it is, and what knowing nothing would have."""
+    if result.accuracy is None:
+        return "not measured"
+    told = f"{result.accuracy:.2%} on the test set"
+    if (interval := result.accuracy_interval) is not None:
+        told += f" (95 % confidence: {interval[0]:.1%} to {interval[1]:.1%})"
+    return told if result.commonest is None else f"{told}\nalways the commonest answer: {result.commonest:.2%}"
+
+
+def _score(outcome: Outcome) -> dict[str, str]:
+    """The last figure of the recipe's own metric, by its name."""
+    metric = outcome.result.settings.get("evaluation.metric.kind")
+    if metric is None or not outcome.rounds or outcome.rounds[-1].score is None:
+        return {}
+    return {str(metric): f"{outcome.rounds[-1].score:.4f} on the test set"}
+
+
 def _print_outcome(outcome: Outcome) -> None:
     from sordino.report.statement import to_text
 
     result = outcome.result
     sent = result.bytes_up / max(1, result.rounds) / max(1, result.clients)
     figures = {
-        "accuracy": "not measured" if result.accuracy is None else f"{result.accuracy:.2%} on the test set",
+        "accuracy": _accuracy(result),
+        **_score(outcome),
         "loss": "not finite" if result.loss is None else f"{result.loss:.4f}",
         "rounds": f"{result.rounds} ({result.stopped})",
         "clients": f"{result.clients:,}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Scores:
 
     confusion: NDArray[np.int64]
     loss_sum: float
+    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  #: [n], with chances only
+    chances: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))  #: [n, classes]
 
     @property
     def examples(self) -> int:
@@ -43,12 +45,17 @@ class Scores:
     @classmethod
     def none(cls, classes: int) -> Scores:
         """The scores of no examples."""
-        return cls(np.zeros((classes, classes), np.int64), 0.0)
+        return cls(np.zeros((classes, classes), np.int64), 0.0, chances=np.zeros((0, classes), np.float32))
 
     @classmethod
     def together(cls, pieces: Sequence[Scores]) -> Scores:
         """The scores of all pieces, added in their order."""
-        return cls(np.sum([piece.confusion for piece in pieces], axis=0), sum(piece.loss_sum for piece in pieces))
+        return cls(
+            np.sum([piece.confusion for piece in pieces], axis=0),
+            sum(piece.loss_sum for piece in pieces),
+            np.concatenate([piece.labels for piece in pieces]),
+            np.concatenate([piece.chances for piece in pieces]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +66,7 @@ class Exam:
     normalisation: Normalisation
     classes: int
     owners: NDArray[np.int64] | None = None  #: which client each example belongs to, where somebody asks
+    keeps_chances: bool = False  #: whether scores have the chance of every class for each example
 
     def pieces(self) -> list[slice]:
         """The slices of examples that are scored one after another."""
@@ -112,8 +120,13 @@ def score(
         scores = functional_call(module, {**named, **own}, (x,))
         found = scores.argmax(dim=1).cpu().numpy()
         total = float(loss(scores, y)) * len(found)
-    counts = np.bincount(y.cpu().numpy() * exam.classes + found, minlength=exam.classes**2)
-    return Scores(counts.reshape(exam.classes, exam.classes), total if np.isfinite(total) else float("inf"))
+        chances = torch.softmax(scores.float(), dim=1).cpu().numpy()
+    labels = y.cpu().numpy()
+    counts = np.bincount(labels * exam.classes + found, minlength=exam.classes**2)
+    if not exam.keeps_chances:
+        labels, chances = labels[:0], chances[:0]
+    confusion = counts.reshape(exam.classes, exam.classes)
+    return Scores(confusion, total if np.isfinite(total) else float("inf"), labels, np.nan_to_num(chances))
 
 
 __all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "in_pieces", "score"]

@@ -130,6 +130,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "metric": {
             "accuracy": f"{_LEARNING}.metrics:Accuracy",
             "balanced-accuracy": f"{_LEARNING}.metrics:BalancedAccuracy",
+            "f1": f"{_LEARNING}.metrics:F1",
+            "roc-auc": f"{_LEARNING}.metrics:RocAuc",
+            "average-precision": f"{_LEARNING}.metrics:AveragePrecision",
+            "calibration": f"{_LEARNING}.metrics:Calibration",
         },
         "optimizer": {
             "sgd": f"{_LEARNING}.training_tables:SgdSpec",

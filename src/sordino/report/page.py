@@ -59,12 +59,6 @@ class _RunContents:
         except SordinoError:  # of another version, or with data or code that are not here
             return self.words("summary")
 
-    @property
-    def commonest(self) -> float | None:
-        """Accuracy of always giving the commonest answer: the level above which a model knows something."""
-        totals = [sum(row) for row in self.result.confusion or ()]
-        return max(totals) / sum(totals) if sum(totals) else None
-
 
 def report_page(folder: RunFolder) -> str:
     """The page of this run as it stands: of one that is over, or of one that was interrupted."""
@@ -126,8 +120,10 @@ def _headline(run: _RunContents) -> Markup:
         big, said = element("b", "Accuracy not measured", class_="words"), "No round of this run was evaluated."
     else:
         big, said = element("b", f"{100 * run.result.accuracy:.1f}", element("small", "%")), "accuracy on the test set"
-        if run.commonest is not None:
-            said += f"; always giving the commonest answer would have {percent(run.commonest)}"
+        if (interval := run.result.accuracy_interval) is not None:
+            said += f" (95 % confidence: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %)"
+        if run.result.commonest is not None:
+            said += f"; always giving the commonest answer would have {percent(run.result.commonest)}"
     return element("div", big, element("span", said), class_="headline")
 
 
@@ -183,7 +179,7 @@ def _seen(record: RoundRecord) -> Simulation:
 
 def _accuracy(run: _RunContents) -> Markup | None:
     lines: dict[str, _Measure] = {"test set": lambda r: r.accuracy, "validation set": lambda r: r.validation_accuracy}
-    level = [Reference(run.commonest, "the commonest answer")] if run.commonest is not None else []
+    level = [Reference(run.result.commonest, "the commonest answer")] if run.result.commonest is not None else []
     return _by_round("Accuracy by round", run.rounds, lines, partial(scales.shares, "accuracy"), annotations=level)
 
 

@@ -181,6 +181,23 @@ class Result(_Checked):
                 f"label_counts must have one column per class ({width}), got {len(self.label_counts[0])}"
             )
 
+    @property
+    def commonest(self) -> float | None:
+        """Accuracy of always giving the commonest answer: the level above which a model knows something."""
+        totals = [sum(row) for row in self.confusion or ()]
+        return max(totals) / sum(totals) if sum(totals) else None
+
+    @property
+    def accuracy_interval(self) -> tuple[float, float] | None:
+        """The accuracy's 95 % confidence interval, by Wilson: what another test set of this size might show."""
+        examples = sum(map(sum, self.confusion or ()))
+        if not examples or self.accuracy is None:
+            return None
+        spread = 1.959964**2 / examples
+        middle = (self.accuracy + spread / 2) / (1 + spread)
+        half = math.sqrt(spread * (self.accuracy * (1 - self.accuracy) + spread / 4)) / (1 + spread)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
 

@@ -137,7 +137,9 @@ def _set_aside(
     """
     classes = len(dataset.classes)
     dealt = np.arange(len(dataset.test)) % len(parts)
-    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt)}
+    metric = recipe.evaluation.metric
+    chances = metric is not None and metric.needs_chances
+    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt, chances)}
     if not recipe.data.validation:
         return Partition(parts), exams
     pairs = [
@@ -152,7 +154,7 @@ def _set_aside(
             f"data.validation = {recipe.data.validation} sets aside no example of any client: raise it, or take larger "
             "clients"
         )
-    exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners)
+    exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners, chances)
     return Partition(kept for kept, _ in pairs), exams
 
 
