@@ -1,6 +1,7 @@
 """A linear head on public features: what a record adds, what is lost by it, and what nobody can make of either."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -344,6 +345,24 @@ def test_sums_of_many_silos_can_be_planned_at_small_deltas(delta: float) -> None
 def test_noise_is_counted_of_those_who_stay_less_those_who_collude(changes: dict[str, Any], honest: int) -> None:
     """Five of six are in every sum, 17 of 20, or 19 with the higher threshold; a tenth collude if nothing is said."""
     assert own_method(changes).budgeting.shares == honest
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4, 5, 6, 9, 12])
+def test_small_sums_are_refused_with_settings_that_work(clients: int) -> None:
+    """Under the default threshold ten silos are the fewest; two make no sum at all."""
+    changes: dict[str, Any] = {"split.clients": clients, "method.channel.threshold": 0.89}
+    if clients >= 10:
+        settings_of(changes)
+        return
+    with pytest.raises(RecipeInvalid) as refused:
+        settings_of(changes)
+    told = re.search(r"method.channel.threshold = ([\d.]+) and method.colluding = (\d+)", str(refused.value))
+    assert (told is None) == (clients == 2)
+    if told is not None:
+        threshold, colluding = float(told[1]), int(told[2])
+        recipe = settings_of({**changes, "method.channel.threshold": threshold, "method.colluding": colluding})
+        assert wire(recipe).method.budgeting.shares >= 2
+    wire(settings_of({**changes, "method.channel": {"kind": "direct"}}))
 
 
 def total(method: PrivateHead, client: int, by: Adversary, adjacency: Adjacency) -> float:

@@ -325,9 +325,8 @@ class PrivateHead(Method):
                 least, colluding = self.channel.least(asked), self.colluders(asked)
                 yield (
                     ".colluding",
-                    f"{colluding} of {asked} silos may side with the server where {least} are in every sum: that "
-                    "leaves too few honest ones. Raise method.channel.threshold, lower method.colluding, take more "
-                    "clients, or take method.channel.kind = direct",
+                    f"{colluding} of {asked} silos may side with the server where {least} are in every sum, and one "
+                    f"must be able to drop out: that leaves too few honest ones. {self.honest_remedy(asked)}",
                 )
 
         @reads("method", "data.source")
@@ -345,8 +344,18 @@ class PrivateHead(Method):
             """Whether a secure sum of so many silos would have too few honest ones in it."""
             if not hasattr(self.channel, "least"):
                 return False
-            least, colluding = self.channel.least(clients), self.colluders(clients)
-            return bool(least - colluding < 2 or colluding > 2 * least - clients - 1)
+            return not _honest_enough(clients, self.channel.least(clients), self.colluders(clients))
+
+        def honest_remedy(self, clients: int) -> str:
+            """Settings under which so many silos make a secure sum, or what to do where there are none."""
+            works = (
+                f"Set method.channel.threshold = {(least - 0.5) / clients:.3g} and "
+                f"method.colluding = {colluding}, take "
+                for colluding in range(self.colluders(clients), -1, -1)
+                for least in range(clients - 1, clients // 2, -1)
+                if _honest_enough(clients, least, colluding)
+            )
+            return next(works, "Take ") + 'more clients, or method.channel = { kind = "direct" }'
 
         def shares(self, clients: int) -> int:
             """How many honest silos' noises are in every sum; 1 where reports are seen one by one."""
@@ -622,6 +631,11 @@ class PrivateHead(Method):
         """Nothing: what second moments are like says nothing about the training."""
         zeros = np.zeros(len(cohort.clients))
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def _honest_enough(clients: int, least: int, colluding: int) -> bool:
+    """Whether sums of at least so many silos have two honest ones in them, in any two of them one, and lose one."""
+    return least < clients and least - colluding >= 2 and colluding <= 2 * least - clients - 1
 
 
 def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:

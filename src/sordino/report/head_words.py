@@ -43,15 +43,13 @@ def _size(own: SumPlan) -> str:
 def _proven(plan: HeadPlan) -> Iterator[str]:
     asked = plan.question
     rounds = asked.gradients + (plan.budgeting.moments is not None)
+    everything = "the one round" if rounds == 1 else f"all {rounds} rounds together"
     if plan.unproven:
-        yield f"all {rounds} rounds together: nothing is proven ({plan.unproven})"
+        yield f"{everything}: nothing is proven ({plan.unproven})"
         return
     terms = f"{asked.adjacency}, against {asked.adversary}"
     worth = ": no meaningful protection" if plan.proven > NO_MEANINGFUL_PROTECTION else ""
-    yield (
-        f"all {rounds} rounds together: proven epsilon {figure(plan.proven)} at delta {figure(asked.spec.delta)} "
-        f"({terms}){worth}"
-    )
+    yield (f"{everything}: proven epsilon {figure(plan.proven)} at delta {figure(asked.spec.delta)} ({terms}){worth}")
     if plan.budgeting.shares > 1:
         yield f"against whoever sees a silo's own reports: proven epsilon {figure(plan.alone)}"
     for epsilon, scale in zip(asked.strengths[:-1], plan.scales, strict=False):
