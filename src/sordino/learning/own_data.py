@@ -84,10 +84,12 @@ def _own(
 def _checked_columns(source: object, columns: Columns, rows: int) -> Columns:
     """Columns as text: one value for each row of the source, none of them missing."""
     checked = {}
-    for name, values in columns.items():
-        where = f"{source}, column {name!r}"
+    for name, given in columns.items():
+        where, values = f"{source}, column {name!r}", np.asarray(given)
         if values.dtype.kind not in "Uiu":
-            raise InvalidInput(f"{where}: must be text or whole numbers, got {values.dtype}: convert it with astype")
+            raise InvalidInput(
+                f"{where}: must be text or whole numbers, got {values.dtype}: convert it by astype(str) or astype(int)"
+            )
         if values.shape != (rows,):
             raise InvalidInput(
                 f"{where}: must have one value for each of {rows:,} rows, those held out for the test included and "
