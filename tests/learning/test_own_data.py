@@ -123,6 +123,15 @@ def test_an_array_of_an_npz_file_says_who_holds_a_row(tmp_path: Path) -> None:
         assert not from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS).columns
 
 
+def test_a_recipe_deals_an_npz_file_by_its_array(tmp_path: Path) -> None:
+    path = npz(tmp_path / "wards.npz", ward=np.array([12, 7, 7, 12]))
+    data = {"source": str(path), "classes": ["well", "ill"], "mean": [0], "std": [1]}
+    for clients, wanted in (([12, 7], [[0, 3], [1, 2]]), (2, [[1, 2], [0, 3]])):
+        split = {"kind": "column", "column": "ward", "clients": clients}
+        found = wire(Recipe.from_dict({"name": "wards", "data": data, "split": split, **REST}))
+        assert [part.tolist() for part in found.parts] == wanted
+
+
 @pytest.mark.parametrize(
     ("ward", "column", "message"),
     [

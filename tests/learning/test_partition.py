@@ -345,7 +345,7 @@ def test_rows_that_are_held_out_or_beyond_the_limit_go_to_nobody() -> None:
     assert as_lists(by_column(WARDS, 3, 2, held_out=held_out, at_least=0)) == [[0], [], [1]]
 
 
-@given(st.lists(st.tuples(st.text("ab1 é", min_size=1, max_size=3), st.booleans()), max_size=60), st.data())
+@given(st.lists(st.tuples(st.text("ab1 é", min_size=1, max_size=3), st.booleans()), min_size=1, max_size=60), st.data())
 def test_every_row_goes_to_the_client_of_its_value(rows: list[tuple[str, bool]], data: st.DataObject) -> None:
     values = np.array([value for value, _ in rows], np.str_)
     kept = np.array([row for row, (_, aside) in enumerate(rows) if not aside], np.int64)
@@ -372,8 +372,9 @@ def test_every_row_goes_to_the_client_of_its_value(rows: list[tuple[str, bool]],
             r"1 of 4 clients .*'Thun' with 0 \(no row.*leave the client out.*at_least=0",
         ),
         (3, {"at_least": 2}, r"1 of 3 clients .* fewer than 2 .*'Chur' with 1 \(these are all.*at_least=1"),
-        (3, {"examples": 5, "held_out": np.array([3])}, r"'Chur' with 0 \(1 of its rows .*held out.*hold out fewer"),
-        (3, {"examples": 3}, r"'Chur' with 0 \(1 of its rows .*limit.*raise the limit"),
+        (3, {"examples": 5, "held_out": np.array([3])}, r"'Chur' with 0 \(1 of its 1 rows held out.*hold out fewer"),
+        (3, {"at_least": 3, "examples": 2}, r"3 of 3 clients .*'Chur' with 0 .*at_least=0"),
+        (3, {"examples": 3}, r"'Chur' with 0 \(1 of its 1 rows .*limit.*raise the limit"),
     ],
 )
 def test_columns_that_do_not_fit_the_clients_are_refused(clients: Any, changes: dict[str, Any], message: str) -> None:

@@ -230,9 +230,10 @@ def by_column(
         )
     owner = client_of_value[value_of_row]
     parts = _parts(np.delete(owner, held_out)[:examples], len(names))
-    if few := [client for client, part in enumerate(parts) if part.size < at_least]:
-        rows = int((owner == few[0]).sum())
-        raise InvalidInput(_too_few(few, len(names), names[few[0]], parts[few[0]].size, rows, at_least))
+    sizes = [part.size for part in parts]
+    if min(sizes) < at_least:
+        least = sizes.index(min(sizes))
+        raise InvalidInput(_too_few(sizes, at_least, names[least], int((owner == least).sum())))
     return parts
 
 
@@ -294,19 +295,20 @@ def _rising(values: Sequence[str], clients: int) -> list[str]:
     return sorted(values, key=lambda value: (int(value) if whole else 0, value))
 
 
-def _too_few(few: Sequence[int], clients: int, name: str, size: int, rows: int, at_least: int) -> str:
-    """Why clients have fewer examples than `at_least`, and what to do."""
+def _too_few(sizes: Sequence[int], at_least: int, name: str, rows: int) -> str:
+    """Why clients hold too few examples, and what to do; the one of this name, with so many rows, holds fewest."""
+    size, few = min(sizes), sum(size < at_least for size in sizes)
     remedy = f"set at_least={size}"
     if not rows:
         cause, remedy = "no row has this value", f"correct the name, leave the client out, or {remedy}"
     elif rows > size:
-        cause = f"{rows - size} of its rows are held out for the test, or cut off by a limit"
+        cause = f"{rows - size} of its {rows} rows held out for the test or cut off by a limit"
         remedy = f"hold out fewer, raise the limit, or {remedy}"
     else:
         cause, remedy = "these are all of its rows", f"leave its rows and the client out, or {remedy}"
     return (
-        f"{len(few):,} of {clients:,} clients hold fewer than {at_least} training examples, such as {name!r} with "
-        f"{size} ({cause}): {remedy}"
+        f"{few:,} of {len(sizes):,} clients hold fewer than {at_least} training examples, such as {name!r} with {size} "
+        f"({cause}): {remedy}"
     )
 
 
