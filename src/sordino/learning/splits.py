@@ -168,18 +168,14 @@ class FilesSplit(SplitSpec):
         return partition.from_files(self.files, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least)
 
 
-def _as_texts(clients: object) -> object:
-    """Whole numbers of a list as text, as the cells of a table are."""
-    if not isinstance(clients, list | tuple):
-        return clients
-    return tuple(str(name) if type(name) is int else name for name in clients)
+_Names = int | tuple[str, ...] | tuple[int, ...]
 
 
-def _different_names(clients: int | tuple[str, ...]) -> int | tuple[str, ...]:
-    if isinstance(clients, tuple) and (
-        len(set(clients)) != len(clients) or not all(name and name == name.strip() for name in clients)
-    ):
-        raise refusal(f"got {shown(clients)}; allowed: names without spaces around them, none empty, all different")
+def _different_names(clients: _Names) -> _Names:
+    if isinstance(clients, tuple):
+        names = [str(name) for name in clients]
+        if len(set(names)) != len(names) or not all(name and name == name.strip() for name in names):
+            raise refusal(f"got {shown(clients)}; allowed: names without spaces around them, none empty, all different")
     return clients
 
 
@@ -192,8 +188,10 @@ class ColumnSplit(SplitSpec):
         "where there is no header; or the name of an array of an .npz file, or of one of Dataset.columns"
     )
     clients: Annotated[
-        Annotated[int, Ge(1), Le(MAX_CLIENTS)] | Annotated[tuple[str, ...], MinLen(1)],
-        BeforeValidator(_as_texts),
+        Annotated[int, Ge(1), Le(MAX_CLIENTS)]
+        | Annotated[tuple[str, ...], MinLen(1)]
+        | Annotated[tuple[int, ...], MinLen(1)],
+        BeforeValidator(as_tuple),
         AfterValidator(_different_names),
         Says(f"a whole number >= 1 and <= {MAX_CLIENTS}, or a list of names or whole numbers"),
     ] = Field(description="the clients as the column names them, in order; or how many there are, in rising order")
@@ -213,9 +211,10 @@ class ColumnSplit(SplitSpec):
                 f"{dataset.source}: there is no column {self.column!r} beside the records; there are "
                 f"{list(dataset.columns)}: name one of these, or have the source return it in Dataset.columns"
             )
+        clients = self.clients if isinstance(self.clients, int) else [str(name) for name in self.clients]
         with naming(f"{dataset.source}, column {self.column!r}"):
             return partition.by_column(
-                values, self.clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
+                values, clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
             )
 
     @reads("data.source", "data.label", "data.features", ".column")
