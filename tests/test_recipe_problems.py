@@ -110,7 +110,11 @@ SINGLE: dict[str, tuple[str, Any, str]] = {
         None,
         "split.clients: missing; number of clients (allowed: a whole number >= 1",
     ),
-    "missing kind": ("split.kind", None, "split.kind: missing; allowed: iid, sizes, dirichlet, shards or files"),
+    "missing kind": (
+        "split.kind",
+        None,
+        "split.kind: missing; allowed: iid, sizes, dirichlet, shards, files or column",
+    ),
     "missing kind of a single form": ("method.range.kind", None, "method.range.kind: missing; allowed: fixed"),
     "pattern": ("name", "a/b", 'name: got "a/b"; allowed: letters, digits, - and _, at most 100'),
     "empty text": ("model.name", "", 'model.name: got ""; allowed: text, not empty'),
@@ -289,6 +293,18 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "more clients than the limit": (
         {"data.train_limit": 19},
         "split.clients: 20 clients with at least 1 examples each",
+    ),
+    "a column of a set without columns": (
+        {"split": {"kind": "column", "column": "ward", "clients": 20}},
+        'split.column: got "ward", but digits has no columns; allowed: with a .csv table',
+    ),
+    "the label as the column": (
+        {"data": OWN, "split": {"kind": "column", "column": "y", "clients": 20}},
+        'split.column: got "y", which is the label; allowed: any other column',
+    ),
+    "a feature as the column": (
+        {"data": {**OWN, "features": ["a", "ward"]}, "split": {"kind": "column", "column": "ward", "clients": 20}},
+        'split.column: got "ward", which is one of data.features; allowed: a column that is no feature',
     ),
     "sizes too large": (
         {"split": {"kind": "sizes", "sizes": [1000, 501]}, "clients.epsilon": 1, "method.selection": {"kind": "all"}},

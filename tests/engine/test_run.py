@@ -406,6 +406,89 @@ def test_a_table_of_ones_own(tmp_path):
     assert outcome.result.classes == ("dog", "cat") and outcome.result.parameters == 6
 
 
+HOSPITALS = ("Bern", "Basel", "Genf", "Chur", "Zug")
+BY_HOSPITAL = """
+    name = "hospitals"
+    [data]
+    source = "wards.csv"
+    label = "diagnosis"
+    classes = ["malignant", "benign"]
+    test = 0.25
+    mean = [14, 20, 90, 650]
+    std = [4, 4, 25, 350]
+    [split]
+    kind = "column"
+    column = "hospital"
+    clients = ["Bern", "Basel", "Genf", "Chur", "Zug"]
+    [model]
+    name = "logistic"
+    [training.optimizer]
+    name = "sgd"
+    lr = 0.1
+    [method]
+    name = "fedavg"
+    mechanism = { name = "none" }
+    [rounds]
+    count = 5
+    """
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    """Scikit-learn's breast cancer data as the table of five hospitals, with its recipe."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    lines = ["radius,texture,hospital,perimeter,area,diagnosis"]
+    for row, (x, y) in enumerate(zip(data.data[:, :4].tolist(), data.target.tolist(), strict=True)):
+        hospital = HOSPITALS[row % 15 % 5 if row % 15 < 10 else 0]  # Bern has 7 of 15
+        lines.append(f"{x[0]},{x[1]},{hospital},{x[2]},{x[3]},{data.target_names[y]}")
+    (tmp_path / "wards.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "mine.toml").write_text(BY_HOSPITAL)
+    return tmp_path / "mine.toml"
+
+
+def test_a_table_of_five_hospitals_is_dealt_by_its_column(hospitals):
+    outcome = sordino.run(Recipe.load(hospitals), folder=hospitals.parent / "run")
+    assert outcome.accuracy is not None and outcome.accuracy > 0.85
+    assert (outcome.result.clients, outcome.result.parameters) == (5, 4 * 2 + 2)
+    sizes = [sum(counts) for counts in outcome.result.label_counts]
+    assert sizes[0] > 2.5 * max(sizes[1:]) and sum(sizes) + sum(map(sum, outcome.result.confusion)) == 569
+    page = (hospitals.parent / "run" / "report.html").read_text()
+    assert all(f">{name}</text>" in page for name in HOSPITALS)
+
+
+def test_hospitals_that_are_counted_hold_the_same_and_stay_unnamed(hospitals):
+    named, counted = Recipe.load(hospitals), Recipe.load(hospitals, ["split.clients=5"])
+    parts, rising = wire(named).parts, wire(counted).parts
+    assert [rising[k].tolist() for k in range(5)] == [
+        parts[HOSPITALS.index(name)].tolist() for name in sorted(HOSPITALS)
+    ]
+    run = sordino.run(counted, folder=hospitals.parent / "run")
+    assert run.accuracy is not None and "Basel" not in (hospitals.parent / "run" / "report.html").read_text()
+    assert Recipe.from_toml(named.to_toml()) == named
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("split.column=hopsital", "wards.csv: there is no column 'hopsital'"),
+        ("split.clients=6", "column 'hospital': 5 different values .* for 6 clients"),
+        ('split.clients=["Bern","Basel","Genf","Chur"]', "column 'hospital': row 4 .*'Zug'"),
+        ('split.clients=["Bern","Basel","Genf","Chur","Zug","Thun"]', "'Thun' with 0 .*at_least=0"),
+        ("data.train_limit=3", "cut off by a limit"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_refused_before_training(hospitals, setting, message):
+    with pytest.raises(InvalidInput, match=message):
+        sordino.run(Recipe.load(hospitals, [setting]))
+
+
+def test_a_hospital_without_rows_may_take_part(hospitals):
+    more = ['split.clients=["Bern","Basel","Genf","Chur","Zug","Thun"]', "split.at_least=0", "rounds.count=1"]
+    assert sordino.run(Recipe.load(hospitals, more)).result.label_counts[5] == (0, 0)
+
+
 def test_a_folder_of_pictures_of_ones_own(tmp_path):
     rng = np.random.default_rng(2)
     for part, count in (("train", 12), ("test", 6)):

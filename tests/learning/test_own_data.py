@@ -1,5 +1,6 @@
 """A user's own data: arrays, tables, folders of images, functions; every wrong cell is named."""
 
+import csv
 import hashlib
 import io
 import struct
@@ -109,6 +110,45 @@ def test_truncated_and_absent_npz_files_are_refused(tmp_path: Path) -> None:
         from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS)
     with pytest.raises(InvalidInput, match=r"none\.npz.*no such file"):
         from_npz(tmp_path / "none.npz", classes=["a", "b"], normalisation=AS_IT_IS)
+
+
+def test_an_array_of_an_npz_file_says_who_holds_a_row(tmp_path: Path) -> None:
+    for column, wanted in (
+        (np.array(["N", " S", "S", "N"]), ["N", "S", "S", "N"]),
+        (np.array([7, 8, 8, 7]), list("7887")),
+    ):
+        path = npz(tmp_path / "wards.npz", ward=column)
+        dataset = from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS, column="ward")
+        assert (dataset.shape, dataset.columns["ward"].tolist()) == ((3,), wanted)
+        assert not from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS).columns
+
+
+def test_a_recipe_deals_an_npz_file_by_its_array(tmp_path: Path) -> None:
+    path = npz(tmp_path / "wards.npz", ward=np.array([12, 7, 7, 12]))
+    data = {"source": str(path), "classes": ["well", "ill"], "mean": [0], "std": [1]}
+    for clients, wanted in (([12, 7], [[0, 3], [1, 2]]), (2, [[1, 2], [0, 3]])):
+        split = {"kind": "column", "column": "ward", "clients": clients}
+        found = wire(Recipe.from_dict({"name": "wards", "data": data, "split": split, **REST}))
+        assert [part.tolist() for part in found.parts] == wanted
+
+
+@pytest.mark.parametrize(
+    ("ward", "column", "message"),
+    [
+        (np.array([1, 2, 2]), "ward", r"wards\.npz, column 'ward': .*4 rows.*\[3\]"),
+        (np.array([1.0, 2, 2, 1]), "ward", "column 'ward': .*float64.*astype"),
+        (np.array(["N", "", "S", "N"]), "ward", "column 'ward': row 1 .*no value"),
+        (np.array(["N", "S", "nan", "N"]), "ward", "column 'ward': row 2 .*no value"),
+        (np.array(["N", None, "S", "N"], object), "ward", "cannot be read"),
+        (np.array([1, 2, 2, 1]), "wart", r"no column 'wart'; .*\['ward'\]"),
+        (np.array([1, 2, 2, 1]), "y_train", r"no column 'y_train'; .*\['ward'\]"),
+        (np.array([1, 2, 2, 1]), 0, "no column 0"),
+    ],
+)
+def test_wrong_arrays_of_holders_are_refused(tmp_path: Path, ward: Any, column: Any, message: str) -> None:
+    path = npz(tmp_path / "wards.npz", ward=ward)
+    with pytest.raises(InvalidInput, match=message):
+        from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS, column=column)
 
 
 # --- csv --------------------------------------------------------------------------------------------------------------
@@ -300,6 +340,68 @@ def test_a_wrong_cell_far_down_is_named(tmp_path: Path) -> None:
         csv_set(path, path)
 
 
+BY_WARD = "age,ward,outcome\n61,North,ill\n35, South ,well\n\n47,North,ill\n"
+
+
+def test_a_column_lies_beside_the_records_and_is_no_feature(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", BY_WARD)
+    dataset = csv_set(path, path, column="ward")
+    assert dataset.train.x.tolist() == [[61], [35], [47]]
+    assert dataset.columns["ward"].tolist() == ["North", "South", "North"]
+    assert csv_set(path, path, column="ward", features=["age"]).columns["ward"].tolist() == ["North", "South", "North"]
+    bare = write(tmp_path / "bare.csv", BY_WARD.partition("\n")[2])
+    dataset = csv_set(bare, bare, label=2, column=-2)
+    assert (dataset.shape, dataset.columns[-2].tolist()) == ((1,), ["North", "South", "North"])
+
+
+def test_a_test_table_may_lack_the_column_or_have_other_values(tmp_path: Path) -> None:
+    train = write(tmp_path / "t.csv", BY_WARD)
+    for text in ("outcome,age\nill,3\n", "ward,outcome,age\nWest,ill,3\n", "ward,outcome,age\n,ill,3\n"):
+        dataset = csv_set(train, write(tmp_path / "test.csv", text), column="ward")
+        assert dataset.test.x.tolist() == [[3]] and len(dataset.columns["ward"]) == 3
+
+
+def test_a_column_does_not_move_rows_across_the_hold_out(tmp_path: Path) -> None:
+    rows = [f"{n},{'ill' if n % 2 else 'well'}" for n in range(200)]
+    plain = csv_set(write(tmp_path / "a.csv", "n,outcome\n" + "\n".join(rows)), 0.2)
+    wards = "\n".join(f"{row},{k % 7}" for k, row in enumerate(rows))
+    beside = csv_set(write(tmp_path / "b.csv", "n,outcome,ward\n" + wards), 0.2, column="ward")
+    assert beside.held_out.tolist() == plain.held_out.tolist()
+    assert beside.columns["ward"].tolist() == [str(k % 7) for k in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (BY_WARD, {"column": "wart"}, r"no column 'wart'; the columns are \['age', 'ward'"),
+        (BY_WARD, {"column": 3}, "no column 3; there are 3"),
+        (BY_WARD, {"column": "outcome"}, "'outcome' is the label 'outcome'"),
+        (BY_WARD, {"column": -1}, "-1 is the label 'outcome'"),
+        (BY_WARD, {"column": "ward", "features": ["age", "ward"]}, "'ward' .*out of the features"),
+        (BY_WARD, {"column": "age", "features": [0]}, "'age' .*out of the features"),
+        (BY_WARD.replace(" South ", " "), {"column": "ward"}, r"t\.csv, line 3, column 'ward': '' is a missing value"),
+        (BY_WARD.replace(" South ", "NA"), {"column": "ward"}, "line 3, column 'ward': 'NA' is a missing value"),
+        (BY_WARD.replace("47,", ""), {"column": "ward"}, r"t\.csv, line 5: 2 cells.*3"),
+        (BY_WARD.partition("\n")[2], {"column": "ward", "label": 2}, "no column 'ward'; without a header"),
+    ],
+)
+def test_wrong_columns_are_refused(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(InvalidInput, match=message):
+        csv_set(path, path, **options)
+
+
+names_of_wards = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
+
+
+@given(st.lists(names_of_wards.filter(lambda name: name not in ("NA", "NaN", "nan")), min_size=1, max_size=12))
+def test_every_name_survives_a_table(tmp_path_factory: pytest.TempPathFactory, wards: list[str]) -> None:
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["age", "outcome", "ward"], *([k, "ill", ward] for k, ward in enumerate(wards))])
+    assert csv_set(path, path, column="ward").columns["ward"].tolist() == wards
+
+
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
@@ -446,6 +548,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 SPLIT = {"kind": "iid", "clients": 2}
 REST = {"model": {"name": "logistic"}, "method": {"name": "fedavg"}}
 WARD_DATA = """
+from dataclasses import replace
 import numpy as np
 from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.own_data import DataSource
@@ -458,6 +561,8 @@ class Wards(DataSource):
     rows: Count = 2
     def load(self):
         return load(self.rows)
+def by_ward(wards, rows=3):
+    return replace(load(rows), columns={"ward": np.array(wards)})
 def wrong():
     return [1, 2]
 def broken():
@@ -482,6 +587,20 @@ def test_a_data_source_by_import_path_takes_its_keys_and_only_where_it_may_be_na
         from_function("ward_data:Wards", {"rows": 0})
     with registry.own_code(()), pytest.raises(CodeNotAllowed):
         from_function("ward_data:Wards")
+
+
+def test_a_function_may_say_who_holds_a_row(module: Callable[[str], None]) -> None:
+    module(WARD_DATA)
+    data = {"source": "ward_data:by_ward", "arguments": {"wards": ["S", "N", "S"]}}
+    split = {"kind": "column", "column": "ward", "clients": ["S", "N"]}
+    found = wire(Recipe.from_dict({"name": "wards", "data": data, "split": split, **REST}))
+    assert [part.tolist() for part in found.parts] == [[0, 2], [1]]
+    other = {"name": "wards", "data": data, "split": {**split, "column": "floor"}, **REST}
+    with pytest.raises(InvalidInput, match=r"no column 'floor' .*\['ward'\].*Dataset\.columns"):
+        wire(Recipe.from_dict(other))
+    for wards, message in ((["S", "N"], r"3 rows.*\[2\]"), (["S", "", "S"], "row 1 "), ([0.5, 1, 1], "float64")):
+        with pytest.raises(InvalidInput, match=rf"ward_data:by_ward, column 'ward': .*{message}"):
+            from_function("ward_data:by_ward", {"wards": wards})
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import partition
 from sordino.learning.partition import (
     Indices,
+    by_column,
     by_sizes,
     dirichlet,
     from_files,
@@ -26,7 +27,15 @@ from sordino.learning.partition import (
     shards,
     validation_split,
 )
-from sordino.learning.splits import DirichletSplit, FilesSplit, IidSplit, ShardsSplit, SizesSplit, SplitSpec
+from sordino.learning.splits import (
+    ColumnSplit,
+    DirichletSplit,
+    FilesSplit,
+    IidSplit,
+    ShardsSplit,
+    SizesSplit,
+    SplitSpec,
+)
 
 seeds = st.integers(0, 2**64 - 1)
 label_lists = st.lists(st.integers(0, 5), min_size=1, max_size=80).map(np.array)
@@ -197,6 +206,15 @@ def test_examples_for_empty_clients_come_from_the_largest() -> None:
         (SizesSplit, {"sizes": []}),
         (ShardsSplit, {"labels_per_client": 0, "clients": 2}),
         (FilesSplit, {"files": []}),
+        (ColumnSplit, {"clients": 0, "column": "ward"}),
+        (ColumnSplit, {"clients": [], "column": "ward"}),
+        (ColumnSplit, {"clients": ["Bern", "Bern"], "column": "ward"}),
+        (ColumnSplit, {"clients": [1, "1"], "column": "ward"}),
+        (ColumnSplit, {"clients": ["Bern", " "], "column": "ward"}),
+        (ColumnSplit, {"clients": ["Bern "], "column": "ward"}),
+        (ColumnSplit, {"clients": [True, False], "column": "ward"}),
+        (ColumnSplit, {"clients": 1.5, "column": "ward"}),
+        (ColumnSplit, {"column": 1.5, "clients": 2}),
     ],
 )
 def test_impossible_splits_are_refused_by_their_tables(table: type[SplitSpec], keys: dict[str, Any]) -> None:
@@ -303,6 +321,79 @@ def test_wrong_files_are_named(tmp_path: Path, name: str, content: bytes | None,
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInput, match=message):
         from_files([tmp_path / name], 5)
+
+
+# --- by a column ------------------------------------------------------------------------------------------------------
+
+WARDS = np.array(["Zug", "Bern", "Zug", "Chur", "Bern", "Zug"])
+
+
+def test_a_column_deals_rows_to_the_clients_in_the_order_of_their_names() -> None:
+    assert as_lists(by_column(WARDS, ["Zug", "Bern", "Chur"], 6)) == [[0, 2, 5], [1, 4], [3]]
+    assert as_lists(by_column(WARDS, ["Chur", "Bern", "Zug"], 6)) == [[3], [1, 4], [0, 2, 5]]
+
+
+def test_counted_clients_are_in_rising_order_numbers_as_numbers() -> None:
+    assert as_lists(by_column(WARDS, 3, 6)) == [[1, 4], [3], [0, 2, 5]]
+    assert as_lists(by_column(np.array(["10", "9", "-1", "10"]), 3, 4)) == [[2], [1], [0, 3]]
+    assert as_lists(by_column(np.array(["10", "9", "u1", "10"]), 3, 4)) == [[0, 3], [1], [2]]
+
+
+def test_rows_that_are_held_out_or_beyond_the_limit_go_to_nobody() -> None:
+    held_out = np.array([0, 4])  # what is left: Bern, Zug, Chur, Zug
+    assert as_lists(by_column(WARDS, 3, 4, held_out=held_out)) == [[0], [2], [1, 3]]
+    assert as_lists(by_column(WARDS, 3, 2, held_out=held_out, at_least=0)) == [[0], [], [1]]
+
+
+@given(st.lists(st.tuples(st.text("ab1 é", min_size=1, max_size=3), st.booleans()), min_size=1, max_size=60), st.data())
+def test_every_row_goes_to_the_client_of_its_value(rows: list[tuple[str, bool]], data: st.DataObject) -> None:
+    values = np.array([value for value, _ in rows], np.str_)
+    kept = np.array([row for row, (_, aside) in enumerate(rows) if not aside], np.int64)
+    held_out = np.array([row for row, (_, aside) in enumerate(rows) if aside], np.int64)
+    names = data.draw(st.permutations(sorted({value for value, _ in rows} | {"nobody"})))
+    parts = by_column(values, names, len(kept), held_out=held_out, at_least=0)
+    wanted = [[row for row in kept.tolist() if rows[row][0] == name] for name in names]
+    assert [kept[part].tolist() for part in parts] == wanted
+    again = by_column(values, len(set(values.tolist())), len(kept), held_out=held_out, at_least=0)
+    assert sorted(kept[part].tolist() for part in again) == sorted(
+        part for name, part in zip(names, wanted, strict=True) if name != "nobody"
+    )
+
+
+@pytest.mark.parametrize(
+    ("clients", "changes", "message"),
+    [
+        (4, {}, r"3 different values \('Bern', 'Chur', 'Zug'\) for 4 clients.*set clients to 3"),
+        (2, {}, "3 different values .* for 2 clients"),
+        (["Zug", "Bern"], {}, r"row 3 \(from 0\) has 'Chur'.*add it"),
+        (
+            ["Zug", "Bern", "Chur", "Thun"],
+            {},
+            r"1 of 4 clients .*'Thun' with 0 \(no row.*leave the client out.*at_least=0",
+        ),
+        (3, {"at_least": 2}, r"1 of 3 clients .* fewer than 2 .*'Chur' with 1 \(these are all.*at_least=1"),
+        (3, {"examples": 5, "held_out": np.array([3])}, r"'Chur' with 0 \(1 of its 1 rows held out.*hold out fewer"),
+        (3, {"at_least": 3, "examples": 2}, r"3 of 3 clients .*'Chur' with 0 .*at_least=0"),
+        (3, {"examples": 3}, r"'Chur' with 0 \(1 of its 1 rows .*limit.*raise the limit"),
+    ],
+)
+def test_columns_that_do_not_fit_the_clients_are_refused(clients: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        by_column(WARDS, clients, **({"examples": 6} | changes))
+
+
+def test_a_column_without_rows_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no rows"):
+        by_column(np.zeros(0, np.str_), 2, 0)
+
+
+def test_thousands_of_users_are_dealt_in_a_moment() -> None:
+    users = np.char.add("user-", (np.arange(60_000) * 7919 % 10_000).astype(str))
+    start = time.perf_counter()
+    parts = by_column(users, 10_000, 60_000)
+    assert time.perf_counter() - start < 2
+    assert_complete(parts, 60_000)
+    assert {part.size for part in parts} == {6}
 
 
 # --- tuning and reporting ---------------------------------------------------------------------------------------------

@@ -265,6 +265,13 @@ def test_a_clients_labels_are_stacked_in_proportion():
     assert drawn.described == "2 clients: they hold 4 to 8 examples, median 6, of 2 of 3 labels."
 
 
+def test_clients_with_names_are_listed_by_name():
+    names = ["Bern", "Saint-Gall on the hill"]
+    drawn = chart(matrices.label_chart("T", [[1, 3], [4, 0]], ["a", "b"], clients=names))
+    assert {"Bern", "Saint-Gal…"} <= set(drawn.texts())
+    assert "Saint-Gall on the hill: 4 examples of a" in drawn.tooltips()
+
+
 @pytest.mark.parametrize(("clients", "classes", "kind"), [(50, 10, "segment"), (51, 10, "cell"), (10, 11, "cell")])
 def test_many_clients_or_classes_become_a_heat_map(clients, classes, kind):
     counts = label_counts(clients, classes=classes)

@@ -5,9 +5,10 @@ These are inputs, published ones or the caller's; nothing here computes them fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from sordino.errors import InvalidInput
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
+Columns = Mapping[str | int, NDArray[np.str_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,9 @@ class Dataset:
 
     `held_out` are the rows of the source, in rising order, that were held out as test examples: the training examples
     are the other rows, in order. It is empty where test examples come from elsewhere.
+
+    `columns` are values beside the records, such as the hospital each is from: no model sees them, and a split may deal
+    by them. Each has one value for every row of the source, those held out included.
     """
 
     name: str
@@ -100,6 +105,7 @@ class Dataset:
     source: str
     licence: str
     held_out: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
+    columns: Columns = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         check_classes(self.classes)

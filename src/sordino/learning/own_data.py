@@ -8,11 +8,12 @@ import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import (
+    Columns,
     Dataset,
     Examples,
     Inputs,
@@ -34,27 +36,33 @@ from sordino.parts.tables import TomlTable
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
+MISSING = ("", "NA", "NaN", "nan")  #: how tables write that a cell has no value
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
-def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+def from_npz(
+    path: str | Path, *, classes: Sequence[str], normalisation: Normalisation, column: str | int | None = None
+) -> Dataset:
     """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
-    y: whole numbers, positions in `classes`.
+    y: whole numbers, positions in `classes`. `column` names another array to keep beside the records, with one value
+    for each of the training examples: text or whole numbers.
     """
     file = Path(path)
     parts = []
-    for part, (x, y) in _read_npz(file).items():
+    arrays, columns = _read_npz(file, column)
+    for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
             examples = Examples(_inputs(x), _label_numbers(y))
             check_labels(examples.y, classes)
             parts.append(examples)
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
-    return _own(file, (train, test, _NO_ROWS), classes, normalisation)
+    return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns)
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
+_NO_COLUMNS: Columns = MappingProxyType({})
 
 
 def _none_of(examples: Examples) -> Examples:
@@ -65,20 +73,57 @@ def _none_of(examples: Examples) -> Examples:
 Parts = tuple[Examples, Examples, Labels]  #: training and test examples, and the rows held out of one place for these
 
 
-def _own(path: Path, parts: Parts, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+def _own(
+    path: Path, parts: Parts, classes: Sequence[str], normalisation: Normalisation, columns: Columns = _NO_COLUMNS
+) -> Dataset:
     train, test, held_out = parts
-    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out)
+    columns = _checked_columns(path, columns, len(train) + held_out.size)
+    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out, columns)
+
+
+def _checked_columns(source: object, columns: Columns, rows: int) -> Columns:
+    """Columns as text: one value for each row of the source, none of them missing."""
+    checked = {}
+    for name, given in columns.items():
+        where, values = f"{source}, column {name!r}", np.asarray(given)
+        if values.dtype.kind not in "Uiu":
+            raise InvalidInput(
+                f"{where}: must be text or whole numbers, got {values.dtype}: convert it by astype(str) or astype(int)"
+            )
+        if values.shape != (rows,):
+            raise InvalidInput(
+                f"{where}: must have one value for each of {rows:,} rows, those held out for the test included and "
+                f"those of a test part of its own not; got the shape {list(values.shape)}"
+            )
+        checked[name] = np.char.strip(values.astype(np.str_))
+        if (missing := np.isin(checked[name], MISSING)).any():
+            raise InvalidInput(f"{where}: row {missing.argmax()} (from 0) has no value: {_FILL_IN}")
+    return checked
+
+
+_FILL_IN = "write there whose row it is, or leave the row out"
 
 
 #: what an .npz file may hold: its parts, as the names of their x and y end
 _NPZ_PARTS = (("",), ("_train",), ("_train", "_test"))
+_NPZ_NAMES = frozenset(f"{axis}{part}" for part in ("", "_train", "_test") for axis in "xy")
 
 
-def _read_npz(path: Path) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
-    """x and y of each part."""
+def _read_npz(
+    path: Path, column: str | int | None
+) -> tuple[dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]], Columns]:
+    """x and y of each part, and the column."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
-            return {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, values.files)}
+            parts = {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, values.files)}
+            if column is None:
+                return parts, _NO_COLUMNS
+            others = [name for name in values.files if name not in _NPZ_NAMES]
+            if column not in others:
+                raise InvalidInput(
+                    f"{path}: there is no column {column!r}; the arrays beside x and y are {others}: add it to np.savez"
+                )
+            return parts, {column: values[str(column)]}
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except InvalidInput:
@@ -89,9 +134,8 @@ def _read_npz(path: Path) -> dict[str, tuple[NDArray[np.generic], NDArray[np.gen
 
 def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """The parts that arrays of these names make up; arrays of other names may lie beside them."""
-    known = {f"{axis}{part}" for part in ("", "_train", "_test") for axis in "xy"}
     for parts in _NPZ_PARTS:
-        if known & set(names) == {f"{axis}{part}" for part in parts for axis in "xy"}:
+        if _NPZ_NAMES & set(names) == {f"{axis}{part}" for part in parts for axis in "xy"}:
             return parts
     raise InvalidInput(
         f"{path} holds {', '.join(names) or 'nothing'}; an .npz file holds x and y, or x_train and y_train, with "
@@ -126,6 +170,7 @@ def from_csv(
     classes: Sequence[str],
     normalisation: Normalisation,
     features: Sequence[str] | Sequence[int] | None = None,
+    column: str | int | None = None,
     delimiter: str = ",",
     seed: int = 0,
 ) -> Dataset:
@@ -133,17 +178,20 @@ def from_csv(
 
     `test` is a second table, or the fraction of rows to hold out, by a hash of each; None for no test part. Columns go
     by name; where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
-    `features` are the columns to learn from, in order; all others than the label if left out.
+    `features` are the columns to learn from, in order; all others than the label and `column` if left out. `column` is
+    kept as text beside the records, for splits; a second table may lack it if it has a header.
     """
+    roles = _Roles(label, features, column)
+    columns = {} if column is None else {column: _read_column(Path(train), column, roles, delimiter)}
 
     def read(path: Path) -> Examples:
-        return read_csv(path, label=label, classes=classes, features=features, delimiter=delimiter)
+        return _read_table(path, roles, classes, delimiter)
 
-    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation, columns)
 
 
 def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
-    """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
+    """Two roles, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
         return examples, _none_of(examples), _NO_ROWS
@@ -173,31 +221,49 @@ def _aside(examples: Examples, fraction: float, seed: int) -> NDArray[np.bool_]:
     return found
 
 
-def read_csv(
-    path: Path,
-    *,
-    label: str | int,
-    classes: Sequence[str],
-    features: Sequence[str] | Sequence[int] | None = None,
-    delimiter: str = ",",
-) -> Examples:
+@dataclass(frozen=True)
+class _Roles:
+    """The columns of a table by their roles, as the caller names them; `column` lies beside the records."""
+
+    label: str | int
+    features: Sequence[str] | Sequence[int] | None
+    column: str | int | None
+
+
+def _read_table(path: Path, roles: _Roles, classes: Sequence[str], delimiter: str) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
     check_classes(classes)
+    table, chunks = _read_chunks(path, roles, delimiter, lambda table, chunk: table.numbers(chunk, classes))
+    if not chunks:  # below a header: a client without records takes part like any other
+        return Examples(np.zeros((0, len(table.features)), np.float32), _NO_ROWS)
+    return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
+
+
+def _read_column(path: Path, column: str | int, roles: _Roles, delimiter: str) -> NDArray[np.str_]:
+    """The cells of one column; the first that is missing is named by its line."""
+    _, chunks = _read_chunks(path, roles, delimiter, lambda table, chunk: table.texts(chunk, column))
+    return np.concatenate([np.zeros(0, np.str_), *chunks])
+
+
+_Read = TypeVar("_Read")
+
+
+def _read_chunks(
+    path: Path, roles: _Roles, delimiter: str, read: Callable[[_CsvTable, list[Numbered]], _Read]
+) -> tuple[_CsvTable, list[_Read]]:
+    """A table, and what `read` makes of its rows, some thousand at a time."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = csv.reader(file, delimiter=delimiter, strict=True)
             first = next(lines, [])
-            table = _CsvTable.begin(path, first, label, features)
+            table = _CsvTable.begin(path, first, roles)
             numbered = ((lines.line_num, row) for row in chain([] if table.names else [first], lines) if row)
             chunked = iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
-            chunks = [table.numbers(chunk, classes) for chunk in chunked]
+            return table, [read(table, chunk) for chunk in chunked]
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path}: cannot be read as a table in UTF-8 separated by {delimiter!r} ({error})") from None
-    if not chunks:  # below a header: a client without records takes part like any other
-        return Examples(np.zeros((0, len(table.features)), np.float32), _NO_ROWS)
-    return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
 
 
 Numbered = tuple[int, list[str]]
@@ -214,27 +280,39 @@ class _CsvTable:
     features: tuple[int, ...]
 
     @classmethod
-    def begin(
-        cls, path: Path, first: list[str], label: str | int, features: Sequence[str] | Sequence[int] | None
-    ) -> _CsvTable:
+    def begin(cls, path: Path, first: list[str], roles: _Roles) -> _CsvTable:
         """A table with this first line: its header where the label goes by name, else its first row."""
         if not first:
             raise InvalidInput(f"{path}: the first line is empty; a table begins with its header or its first row")
-        names = tuple(cell.strip() for cell in first) if isinstance(label, str) else ()
+        names = tuple(cell.strip() for cell in first) if isinstance(roles.label, str) else ()
         if len(set(names)) != len(names):
             raise InvalidInput(f"{path}: two columns of the header have the same name: {list(names)}")
         width = len(first)
-        at = _column(path, names, width, label)
-        chosen = [c for c in range(width) if c != at] if features is None else features
-        columns = tuple(_column(path, names, width, feature) for feature in chosen)
-        if not columns or at in columns:
-            raise InvalidInput(f"{path}: features must be one or more columns other than the label {label!r}")
-        return cls(path, names, width, at, columns)
+        label = _column(path, names, width, roles.label)
+        column = _column_beside(path, names, width, roles.column)
+        if column == label:
+            raise InvalidInput(f"{path}: column {roles.column!r} is the label {roles.label!r}: name another one")
+        chosen = [c for c in range(width) if c not in (label, column)] if roles.features is None else roles.features
+        features = tuple(_column(path, names, width, feature) for feature in chosen)
+        if not features or label in features:
+            raise InvalidInput(f"{path}: features must be one or more columns other than the label {roles.label!r}")
+        if column in features:
+            raise InvalidInput(f"{path}: column {roles.column!r} says who holds a row: take it out of the features")
+        return cls(path, names, width, label, features)
+
+    def texts(self, chunk: list[Numbered], column: str | int) -> NDArray[np.str_]:
+        """The cells of a column."""
+        at = _column(self.path, self.names, self.width, column)
+        self._check_width(chunk)
+        texts = [row[at].strip() for _, row in chunk]
+        for (line, _), text in zip(chunk, texts, strict=True):
+            if text in MISSING:
+                raise InvalidInput(f"{self._cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
+        return np.array(texts, np.str_)
 
     def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
-        for line, row in chunk:
-            if len(row) != self.width:
-                raise InvalidInput(f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}")
+        """Features and labels of rows."""
+        self._check_width(chunk)
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
@@ -244,6 +322,11 @@ class _CsvTable:
                 f"{list(classes)}: correct the cell or the list"
             )
         return self._floats(chunk), np.array(y, np.int64)
+
+    def _check_width(self, chunk: list[Numbered]) -> None:
+        for line, row in chunk:
+            if len(row) != self.width:
+                raise InvalidInput(f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}")
 
     def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
         cells = [[row[c] for c in self.features] for _, row in chunk]
@@ -278,6 +361,13 @@ def _column(path: Path, names: tuple[str, ...], width: int, wanted: str | int) -
     if not -width <= wanted < width:
         raise InvalidInput(f"{path}: there is no column {wanted}; there are {width}, numbered from 0")
     return wanted % width
+
+
+def _column_beside(path: Path, names: tuple[str, ...], width: int, wanted: str | int | None) -> int | None:
+    """Where the column beside the records stands; None where there is none, or the header lacks it."""
+    if wanted is None or (names and isinstance(wanted, str) and wanted not in names):
+        return None
+    return _column(path, names, width, wanted)
 
 
 def _is_float32(cell: str) -> bool:
@@ -413,4 +503,5 @@ def from_function(where: str, arguments: Mapping[str, object] | None = None) -> 
         dataset = dataset.load()
     if not isinstance(dataset, Dataset):
         raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")
-    return dataset
+    rows = len(dataset.train) + dataset.held_out.size
+    return replace(dataset, columns=_checked_columns(where, dataset.columns, rows))

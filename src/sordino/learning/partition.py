@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
@@ -204,6 +205,38 @@ def from_files(
     return parts
 
 
+def by_column(
+    values: NDArray[np.str_],
+    clients: int | Sequence[str],
+    examples: int,
+    *,
+    held_out: Indices = _NO_ROWS,
+    at_least: int = 1,
+) -> list[Indices]:
+    """A split by the value that each row of the source has in a column: one value, one client.
+
+    `clients` are the values in the order of the clients; or how many values there are, and clients are then in rising
+    order of their values: whole numbers as numbers, else as text. Rows that are held out as test examples are dealt to
+    nobody; `examples` counts the others, and what comes back are positions among the first so many of those.
+    """
+    found, first, value_of_row = np.unique(values, return_index=True, return_inverse=True)
+    names = _rising(found.tolist(), clients) if isinstance(clients, int) else list(clients)
+    numbers = {name: client for client, name in enumerate(names)}
+    client_of_value = np.array([numbers.get(value, UNUSED) for value in found.tolist()], np.int64)
+    if (others := np.flatnonzero(client_of_value == UNUSED)).size:
+        raise InvalidInput(
+            f"row {first[others[0]]} (from 0) has {str(found[others[0]])!r}, which is not among the {len(names):,} "
+            "clients: add it to them, correct the cell, or leave the row out"
+        )
+    owner = client_of_value[value_of_row]
+    parts = _parts(np.delete(owner, held_out)[:examples], len(names))
+    sizes = [part.size for part in parts]
+    if min(sizes) < at_least:
+        least = sizes.index(min(sizes))
+        raise InvalidInput(_too_few(sizes, at_least, names[least], int((owner == least).sum())))
+    return parts
+
+
 def check_dealt(parts: Sequence[Indices], examples: int, clients: int) -> list[Indices]:
     """The parts of any split, in ascending order; refused unless there are as many as clients and all are disjoint."""
     if len(parts) != clients:
@@ -248,6 +281,35 @@ def _parts(owner: Indices, clients: int) -> list[Indices]:
     order = np.argsort(owner, kind="stable").astype(np.int64)
     edges = np.searchsorted(owner[order], np.arange(clients + 1))
     return [order[first:last].copy() for first, last in pairwise(edges.tolist())]
+
+
+def _rising(values: Sequence[str], clients: int) -> list[str]:
+    """So many different values in rising order; refused if there are more or fewer."""
+    if len(values) != clients:
+        shown = ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
+        raise InvalidInput(
+            f"{len(values):,} different values ({shown or 'no rows'}) for {clients:,} clients: correct the cells, or "
+            f"set clients to {len(values)} or to a list of all names"
+        )
+    whole = all(re.fullmatch(r"-?[0-9]+", value) for value in values)
+    return sorted(values, key=lambda value: (int(value) if whole else 0, value))
+
+
+def _too_few(sizes: Sequence[int], at_least: int, name: str, rows: int) -> str:
+    """Why clients hold too few examples, and what to do; the one of this name, with so many rows, holds fewest."""
+    size, few = min(sizes), sum(size < at_least for size in sizes)
+    remedy = f"set at_least={size}"
+    if not rows:
+        cause, remedy = "no row has this value", f"correct the name, leave the client out, or {remedy}"
+    elif rows > size:
+        cause = f"{rows - size} of its {rows} rows held out for the test or cut off by a limit"
+        remedy = f"hold out fewer, raise the limit, or {remedy}"
+    else:
+        cause, remedy = "these are all of its rows", f"leave its rows and the client out, or {remedy}"
+    return (
+        f"{few:,} of {len(sizes):,} clients hold fewer than {at_least} training examples, such as {name!r} with {size} "
+        f"({cause}): {remedy}"
+    )
 
 
 def _urn(examples: int, clients: int, beta: Fraction, draws: _Draws) -> list[int]:

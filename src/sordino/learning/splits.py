@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from annotated_types import Ge, Le, MinLen
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from sordino.errors import InvalidInput
 from sordino.learning import partition
+from sordino.learning.examples import naming
 from sordino.learning.partition import BETA_RANGE, MAX_CLIENTS
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Natural, SomeTexts, Spec, as_tuple, reads, tag
+from sordino.parts.tables import Count, Found, Natural, Says, SomeTexts, Spec, as_tuple, reads, refusal, tag
+from sordino.parts.toml import shown
 
 if TYPE_CHECKING:
     from sordino.learning.examples import Dataset
@@ -33,6 +36,11 @@ class SplitSpec(Spec):
     @abstractmethod
     def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
         """The training examples of each client, by their places in the data set."""
+
+    @property
+    def source_column(self) -> str | int | None:
+        """The column of the source that says who holds a row, and is no feature; None where no column does."""
+        return None
 
     @reads("data.source", "data.train_limit", "split")
     def enough_examples(self, recipe: Any) -> Found:
@@ -160,6 +168,77 @@ class FilesSplit(SplitSpec):
         return partition.from_files(self.files, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least)
 
 
+_Names = int | tuple[str, ...] | tuple[int, ...]
+
+
+def _different_names(clients: _Names) -> _Names:
+    if isinstance(clients, tuple):
+        names = [str(name) for name in clients]
+        if len(set(names)) != len(names) or not all(name and name == name.strip() for name in names):
+            raise refusal(f"got {shown(clients)}; allowed: names without spaces around them, none empty, all different")
+    return clients
+
+
+class ColumnSplit(SplitSpec):
+    """Who holds what as a column of the source says: a hospital, a user."""
+
+    kind: str = tag("column", "by a column of the source, such as hospital")
+    column: str | int = Field(
+        description="the column that says who holds a row, and is no feature: of a .csv table, by name, or by number "
+        "where there is no header; or the name of an array of an .npz file, or of one of Dataset.columns"
+    )
+    clients: Annotated[
+        Annotated[int, Ge(1), Le(MAX_CLIENTS)]
+        | Annotated[tuple[str, ...], MinLen(1)]
+        | Annotated[tuple[int, ...], MinLen(1)],
+        BeforeValidator(as_tuple),
+        AfterValidator(_different_names),
+        Says(f"a whole number >= 1 and <= {MAX_CLIENTS}, or a list of names or whole numbers"),
+    ] = Field(description="the clients as the column names them, in order; or how many there are, in rising order")
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return self.clients if isinstance(self.clients, int) else len(self.clients)
+
+    @property
+    def source_column(self) -> str | int:
+        return self.column
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        if (values := dataset.columns.get(self.column)) is None:
+            raise InvalidInput(
+                f"{dataset.source}: there is no column {self.column!r} beside the records; there are "
+                f"{list(dataset.columns)}: name one of these, or have the source return it in Dataset.columns"
+            )
+        clients = self.clients if isinstance(self.clients, int) else [str(name) for name in self.clients]
+        with naming(f"{dataset.source}, column {self.column!r}"):
+            return partition.by_column(
+                values, clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
+            )
+
+    @reads("data.source", "data.label", "data.features", ".column")
+    def column_of_the_source(self, recipe: Any) -> Found:
+        """The source has columns, and this one is neither the label nor a feature."""
+        data = recipe.data
+        if data.origin in ("known", "images"):
+            yield (
+                ".column",
+                f"got {shown(self.column)}, but {data.source} has no columns; allowed: with a .csv table, an .npz file "
+                'or a data source of your own; or take another split.kind, such as "iid" or "files"',
+            )
+        elif data.origin == "table" and self.column == data.label:
+            yield ".column", f"got {shown(self.column)}, which is the label; allowed: any other column"
+        elif self.column in (data.features or ()):
+            yield (
+                ".column",
+                f"got {shown(self.column)}, which is one of data.features; allowed: a column that is no feature: take "
+                "it out of that list",
+            )
+
+
 AnySplit = Annotated[SplitSpec, Slot("split")]
 
-__all__ = ["AnySplit", "DirichletSplit", "FilesSplit", "IidSplit", "ShardsSplit", "SizesSplit", "SplitSpec"]
+__all__ = [
+    "AnySplit", "ColumnSplit", "DirichletSplit", "FilesSplit", "IidSplit", "ShardsSplit", "SizesSplit", "SplitSpec",
+]  # fmt: skip

@@ -126,6 +126,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "dirichlet": f"{_LEARNING}.splits:DirichletSplit",
             "shards": f"{_LEARNING}.splits:ShardsSplit",
             "files": f"{_LEARNING}.splits:FilesSplit",
+            "column": f"{_LEARNING}.splits:ColumnSplit",
         },
         "metric": {
             "accuracy": f"{_LEARNING}.metrics:Accuracy",

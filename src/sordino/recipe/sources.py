@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def read_data(recipe: Recipe) -> Dataset:
     """The recipe's data set, cut to its limits."""
     data = recipe.data
-    dataset = source_of(data, recipe.seed)
+    dataset = source_of(data, recipe.seed, recipe.split.source_column)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
     if not len(test):
         if data.origin == "npz":
@@ -33,8 +33,8 @@ def read_data(recipe: Recipe) -> Dataset:
     return replace(dataset, train=train, test=test)
 
 
-def source_of(data: recipes.Data, seed: int) -> Dataset:
-    """All examples of a source: a known data set, or one's own."""
+def source_of(data: recipes.Data, seed: int, column: str | int | None = None) -> Dataset:
+    """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records."""
     if data.origin == "known":
         return datasets.load(data.source)
     if data.origin == "function":
@@ -42,12 +42,12 @@ def source_of(data: recipes.Data, seed: int) -> Dataset:
     normalisation = Normalisation(data.mean or (0.0,), data.std or (1.0,))
     path, classes = Path(data.source), data.classes or ()
     if data.origin == "npz":
-        return own_data.from_npz(path, classes=classes, normalisation=normalisation)
+        return own_data.from_npz(path, classes=classes, normalisation=normalisation, column=column)
     if data.origin == "table":
         assert data.label is not None
         return own_data.from_csv(
             path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
-            features=data.features, seed=seed,
+            features=data.features, column=column, seed=seed,
         )  # fmt: skip
     return own_data.from_images(
         path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed

@@ -24,28 +24,43 @@ _MOST_STACKS, _MOST_ROWS, _BINS = 50, 200, 100  #: clients drawn as bars, as row
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
-def label_chart(title: str, counts: Sequence[Sequence[int]], classes: Sequence[str], *, note: str = "") -> Markup:
-    """Which labels each client holds: stacked bars for few clients and classes, a heat map for more."""
+def label_chart(
+    title: str,
+    counts: Sequence[Sequence[int]],
+    classes: Sequence[str],
+    *,
+    clients: Sequence[str] = (),
+    note: str = "",
+) -> Markup:
+    """Which labels each client holds: stacked bars for few clients and classes, a heat map for more.
+
+    `clients` are the names beside the bars; numbers if left out.
+    """
     table = _as_table(counts, classes)
     if len(table) <= _MOST_STACKS and len(classes) <= _MOST_COLOURS:
-        return _label_stacks(title, table, classes, note)
+        return _label_stacks(title, table, classes, clients, note)
     return _label_map(title, table, classes, note)
 
 
-def _label_stacks(title: str, table: NDArray[np.int64], classes: Sequence[str], note: str) -> Markup:
+def _label_stacks(
+    title: str, table: NDArray[np.int64], classes: Sequence[str], clients: Sequence[str], note: str
+) -> Markup:
     rows = len(table)
+    beside = [_short(name) for name in clients] or [str(client) for client in range(rows)]
+    left = max(44.0, 14.0 + max(map(len, beside), default=0) * 7.4)
     height = 18.0 if rows <= 20 else 12.0 if rows <= 35 else 9.5
     x = scales.linear("examples", [0.0, float(table.sum(axis=1).max(initial=1))])
-    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, PlotAxis("client", (float(rows), 0.0), ()))
+    area = Area(left, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, PlotAxis("client", (float(rows), 0.0), ()))
     names = [
-        element("text", client, x=area.left - 7, y=area.top + (client + 0.5) * height + 4, text_anchor="end")
+        element("text", beside[client], x=area.left - 7, y=area.top + (client + 0.5) * height + 4, text_anchor="end")
         for client in range(0, rows, 1 if rows <= 25 else 5)
     ]
     drawn = [*vertical_grid(area), *names, element("text", "client", x=0, y=area.bottom + 18, class_="axis")]
     ends = np.pad(np.cumsum(table, axis=1), ((0, 0), (1, 0)))
     for client, label in np.argwhere(table).tolist():
         left, right = area.across(ends[client, label]), area.across(ends[client, label + 1])
-        said = f"client {client}: {counted(int(table[client, label]), 'example')} of {classes[label]}"
+        who = clients[client] if clients else f"client {client}"
+        said = f"{who}: {counted(int(table[client, label]), 'example')} of {classes[label]}"
         place = left, area.top + client * height + 1
         drawn.append(_rectangle(place, (right - left, height - 2), f"segment k{label}", said))
     shown = legend([(element("span", class_=f"swatch bar k{k}"), name) for k, name in enumerate(classes)])

@@ -274,7 +274,14 @@ def _labels(result: Result) -> Markup | None:
     if not result.label_counts or not result.classes:
         return None
     note = f"{matrices.label_summary(result.label_counts, result.classes)} Only a simulation knows this."
-    return matrices.label_chart("Labels by client", result.label_counts, result.classes, note=note)
+    clients = _client_names(result)
+    return matrices.label_chart("Labels by client", result.label_counts, result.classes, clients=clients, note=note)
+
+
+def _client_names(result: Result) -> tuple[str, ...]:
+    """The clients' names where the recipe lists them; none where it only counts them."""
+    listed = result.settings.get("split.clients")
+    return tuple(map(str, listed)) if isinstance(listed, list) and len(listed) == result.clients else ()
 
 
 def _confusion(result: Result) -> list[Markup | None]:

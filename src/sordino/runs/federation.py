@@ -117,7 +117,8 @@ def wire(recipe: Recipe) -> Federation:
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
-            "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
+            "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0, or hold out "
+            "fewer with data.test"
         )
     blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes)
     method = recipe.method.build(blueprint)
