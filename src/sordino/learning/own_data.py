@@ -191,7 +191,7 @@ def from_csv(
 
 
 def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
-    """Two roles, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
+    """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
         return examples, _none_of(examples), _NO_ROWS
