@@ -100,6 +100,7 @@ class Dataset:
     source: str
     licence: str
     held_out: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
+    columns: tuple[str, ...] = ()  #: names of the features of a table, in order; empty where they have none
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
