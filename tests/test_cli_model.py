@@ -259,7 +259,9 @@ def test_models_that_onnx_cannot_hold_are_refused(recipe, key, tmp_path):
     assert key in result.stderr and not (tmp_path / "model.onnx").exists()
 
 
-@pytest.mark.parametrize("name", ["predict", "export"])
-def test_help_names_the_arguments(name):
+@pytest.mark.parametrize(
+    ("name", "words"), [("predict", ("RUN DATA", "--out")), ("export", ("RUN", "--onnx", "sordino[export]"))]
+)
+def test_help_names_what_is_needed(name, words):
     text = command(name, "--help").stdout
-    assert "RUN" in text and ("DATA" in text or "--onnx" in text)
+    assert [word for word in words if word not in text] == []

@@ -142,6 +142,15 @@ def test_files_of_earlier_versions_load_from_their_folder(tmp_path):
         sordino.load_model(tmp_path / "run")
 
 
+def test_heads_of_earlier_versions_load_from_their_folder(tmp_path):
+    recipe = Recipe.load("proven-digits").with_({"rounds.count": 3})
+    outcome = sordino.run(recipe, folder=tmp_path / "run")
+    as_before(tmp_path / "run", outcome)
+    model = sordino.load_model(tmp_path / "run")
+    assert model.about.head is not None
+    assert accuracy(model, recipe) == outcome.accuracy
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [

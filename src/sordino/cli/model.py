@@ -22,7 +22,7 @@ def predict(
         Path | None, typer.Option("--out", metavar="CSV", help="Write here, not on the standard output.")
     ] = None,
 ) -> None:
-    """Say the class of each record of a file, and its probability: `sordino predict runs/quickstart patients.csv`.
+    """Say the class of each record of a file, and its probability: `sordino predict runs/mine patients.csv`.
 
     Give records as they are: the model normalises them. A label is not needed. Where the run learned from a table with
     names, columns are found by these, in any order, and others are left out. Otherwise a .csv has no header and one
@@ -48,10 +48,10 @@ def export(
     run: FinishedRun,
     onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="Write the model here, as ONNX.")],
 ) -> None:
-    """Write the model of a run for other programs: `sordino export runs/quickstart --onnx model.onnx`.
+    r"""Write the model of a run for other programs: `sordino export runs/quickstart --onnx model.onnx`.
 
     The file takes raw records as float32 and gives probabilities; its metadata has the class names. It is compared with
-    PyTorch on random records first, and what differs is not written. Needs pip install 'sordino[export]'.
+    PyTorch on random records first, and what differs is not written. Needs pip install 'sordino\[export]'.
     """
     _check_output(onnx, "--onnx", run)
     from sordino.runs.model_file import load_model

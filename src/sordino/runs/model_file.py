@@ -82,7 +82,7 @@ def write_model(folder: RunFolder, federation: Federation, trained: Mapping[str,
     network.load_state_dict(_tensors(trained), strict=False)
     everything = {**network.state_dict(), **frozen}
     # Buffers of other kinds (complex, float8) are left out: they are as the model's constructor makes them.
-    arrays = {name: _array(value) for name, value in everything.items() if value.dtype in SAVED}
+    arrays = {name: _array(value) for name, value in everything.items() if getattr(value, "dtype", None) in SAVED}
     folder.write_model(arrays, {METADATA: about.model_dump_json()})
 
 
