@@ -87,7 +87,7 @@ def test_columns_are_found_by_name(table, tmp_path):
 
 def test_the_result_goes_to_a_file(table, tmp_path):
     asked = write(tmp_path / "new.csv", NAMES, [[20, 170, 50], [80, 170, 95]])
-    out = tmp_path / "predictions.csv"
+    out = tmp_path / "new folder" / "predictions.csv"
     command("predict", table / "named", asked, "--out", out)
     assert [row["class"] for row in rows(out.read_text())] == ["healthy", "ill"]
 
@@ -192,7 +192,7 @@ def test_an_exported_model_says_the_same(model, tmp_path):
     sordino.run(Recipe(**TINY).with_(source), folder=tmp_path / "run")
     if model == "cnn-mnist":
         x = np.kron(x, np.ones((1, 1, 4, 4), np.uint8))[..., 2:30, 2:30].copy()
-    out = tmp_path / "model.onnx"
+    out = tmp_path / "new folder" / "model.onnx"
     command("export", tmp_path / "run", "--onnx", out)
     session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
     theirs = session.run(None, {"input": x.astype(np.float32)})[0]

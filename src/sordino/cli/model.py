@@ -34,12 +34,13 @@ def predict(
         _check_output(out, "--out", run, data)
     from sordino.runs.model_file import load_model
     from sordino.runs.prediction import predict_file
-    from sordino.storage.files import write_whole
+    from sordino.storage.files import make_folder, write_whole
 
     found = predict_file(load_model(run), data)
     if out is None:
         typer.echo(found.to_csv(), nl=False)
         return
+    make_folder(out.parent)
     write_whole(out, found.to_csv().encode())
     typer.echo(f"{len(found.positions):,} predictions are in {out}.")
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sordino.errors import InvalidInput
 from sordino.learning.trained_model import TrainedModel
 from sordino.runs.prediction import check_takes_records
-from sordino.storage.files import write_whole
+from sordino.storage.files import make_folder, write_whole
 
 INPUT, OUTPUT = "input", "probabilities"
 LARGEST_DIFFERENCE = 1e-4  #: between probabilities of PyTorch and of ONNX Runtime
@@ -47,6 +47,7 @@ def export_onnx(model: TrainedModel, path: str | Path) -> float:
             f"the exported model differs from PyTorch by {found:.2g} in a probability, above {LARGEST_DIFFERENCE:g}: "
             f"nothing was written; {INSTEAD}"
         )
+    make_folder(Path(path).parent)
     write_whole(Path(path), packed)
     return found
 
