@@ -65,13 +65,13 @@ test: lint page test-page browser ## lint, types and the tests of all layers
 nightly: $(READY) ## compute recorded experiments again, and run every method over real machines: many minutes
 	$(BIN)/python -m pytest -n 2 -m nightly
 
-test-more: $(MORE)/.ready ## the tests that need another environment: Flower's simulation on Ray
-	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py
+test-more: $(MORE)/.ready ## the tests that need another environment: Flower's simulation on Ray, export to ONNX
+	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py
 
 $(MORE)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MORE)
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[learn,service,flower,dev]' 'flwr[simulation]'
+	  -e '.[learn,service,flower,export,dev]' 'flwr[simulation]'
 	@touch $@
 
 test-page: page

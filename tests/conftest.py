@@ -62,6 +62,7 @@ PLACES = {
     "shuffler/test_store.py": "unit",
     "survival": "network",
     "test_cli_audit.py": "process",
+    "test_cli_model.py": "process",
     "test_cli_run.py": "process",
     "test_docs.py": "process",
     "test_reproduce.py": "process",

@@ -20,6 +20,7 @@ PAGES = [
     "docs/planning.md",
     "docs/reports.md",
     "docs/own-parts.md",
+    "docs/use-the-model.md",
 ]
 
 

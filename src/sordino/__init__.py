@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from sordino.mechanisms import Mechanism
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
-    from sordino.runs.outcome import Outcome, load_model
+    from sordino.runs.model_file import load_model
+    from sordino.runs.outcome import Outcome
     from sordino.runs.simulation import run
 
 __version__ = "0.1.0"
@@ -32,7 +33,7 @@ _HOMES = {
     "Recipe": "recipe",
     "SordinoError": "errors",
     "audit": "audits.run_audit",
-    "load_model": "runs.outcome",
+    "load_model": "runs.model_file",
     "run": "runs.simulation",
 }
 

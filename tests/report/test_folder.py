@@ -444,9 +444,18 @@ def test_a_model_comes_back_bit_by_bit(folder):
     assert texts == {"model": "logistic", "note": "é"}
 
 
-def test_models_that_are_not_float32_absent_or_damaged_are_refused(folder):
-    with pytest.raises(InvalidInput, match=r"w \(float64\)"):
-        folder.write_model({"w": np.zeros(3)})
+def test_buffers_of_other_kinds_come_back_too(folder):
+    arrays = {"steps": np.array(7), "double": np.ones(2), "half": np.ones(2, np.float16), "mask": np.array([True])}
+    folder.write_model(arrays)
+    again, _ = folder.model()
+    assert {name: (array.dtype, array.tolist()) for name, array in again.items()} == {
+        name: (array.dtype, array.tolist()) for name, array in arrays.items()
+    }
+
+
+def test_models_that_are_no_numbers_absent_or_damaged_are_refused(folder):
+    with pytest.raises(InvalidInput, match=r"w \(complex128\)"):
+        folder.write_model({"w": np.zeros(3, complex)})
     with pytest.raises(InvalidInput, match="no model yet"):
         folder.model()
     (folder.path / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00garbage!")

@@ -6,7 +6,22 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli import audit, client, data, deploy, join, keys, ledger, plan, recipes, reproduce, run, serve, shuffler
+from sordino.cli import (
+    audit,
+    client,
+    data,
+    deploy,
+    join,
+    keys,
+    ledger,
+    model,
+    plan,
+    recipes,
+    reproduce,
+    run,
+    serve,
+    shuffler,
+)
 from sordino.cli.printing import Commands, let_help_flow
 
 app = typer.Typer(
@@ -18,6 +33,8 @@ app = typer.Typer(
 app.command()(run.run)
 app.command()(run.sweep)
 app.command()(run.compare)
+app.command()(model.predict)
+app.command()(model.export)
 app.command()(plan.plan)
 app.command(context_settings=reproduce.UNREAD, add_help_option=False)(reproduce.reproduce)
 app.command()(audit.audit)

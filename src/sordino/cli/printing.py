@@ -30,6 +30,9 @@ WIDE = 10_000  #: more than any table
 EXTRAS = {
     "torch": ("PyTorch", "learn"),
     "safetensors": ("safetensors", "learn"),
+    "onnx": ("onnx", "export"),
+    "onnxruntime": ("ONNX Runtime", "export"),
+    "onnxscript": ("onnxscript", "export"),
     "fastapi": ("FastAPI", "service"),
     "uvicorn": ("uvicorn", "service"),
     "websockets": ("websockets", "service"),

@@ -106,6 +106,7 @@ class Dataset:
     licence: str
     held_out: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: Columns = field(default_factory=lambda: MappingProxyType({}))
+    feature_names: tuple[str, ...] = ()  #: of a table, in order; empty where its features have none
 
     def __post_init__(self) -> None:
         check_classes(self.classes)

@@ -7,13 +7,14 @@ import hashlib
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ from sordino.learning.examples import (
 )
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
+
+if TYPE_CHECKING:
+    from _csv import Reader as _Lines
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -187,7 +191,15 @@ def from_csv(
     def read(path: Path) -> Examples:
         return _read_table(path, roles, classes, delimiter)
 
-    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation, columns)
+    dataset = _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation, columns)
+    return replace(dataset, feature_names=_feature_names(Path(train), roles, delimiter))
+
+
+def _feature_names(path: Path, roles: _Roles, delimiter: str) -> tuple[str, ...]:
+    """The names of the columns to learn from; none where the table has no header."""
+    with _reading_table(path, delimiter) as lines:
+        table = _CsvTable.begin(path, next(lines, []), roles)
+    return tuple(table.names[column] for column in table.features) if table.names else ()
 
 
 def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
@@ -252,18 +264,73 @@ def _read_chunks(
     path: Path, roles: _Roles, delimiter: str, read: Callable[[_CsvTable, list[Numbered]], _Read]
 ) -> tuple[_CsvTable, list[_Read]]:
     """A table, and what `read` makes of its rows, some thousand at a time."""
+    with _reading_table(path, delimiter) as lines:
+        first = next(lines, [])
+        table = _CsvTable.begin(path, first, roles)
+        return table, [read(table, chunk) for chunk in _chunks(lines, [] if table.names else [first])]
+
+
+def read_inputs(path: str | Path, shape: Sequence[int], columns: Sequence[str] = ()) -> Inputs:
+    """Records `[n, *shape]` without labels, for a trained model: a .csv table, or the `x` of an .npz file.
+
+    Columns of a table go by the names in `columns`, and others are left out; without names a table has no header line
+    and one column for each value of a record.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInput(f"{file}: there is no such file")
+    if file.suffix.lower() == ".csv":
+        return _csv_inputs(file, shape, columns)
+    if file.suffix.lower() == ".npz":
+        return _npz_inputs(file, shape)
+    raise InvalidInput(f"{file}: records are read from a .csv table or an .npz file with x: convert it to one of these")
+
+
+def _csv_inputs(path: Path, shape: Sequence[int], columns: Sequence[str]) -> NDArray[np.float32]:
+    width = math.prod(shape)
+    with _reading_table(path, ",") as lines:
+        first = next(lines, [])
+        table = _CsvTable.unlabelled(path, first, columns, width)
+        chunks = [table.inputs(chunk) for chunk in _chunks(lines, [] if columns else [first])]
+    if not chunks:
+        raise InvalidInput(f"{path}: there are no rows: add a row for each record")
+    return np.concatenate(chunks).reshape(-1, *shape)
+
+
+def _npz_inputs(path: Path, shape: Sequence[int]) -> Inputs:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
+            if "x" not in values.files:
+                raise InvalidInput(f"{path} holds {', '.join(values.files) or 'nothing'}: name the records x")
+            x = values["x"]
+    except InvalidInput:
+        raise
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for a file that is not what it should be
+        raise InvalidInput(f"{path}: cannot be read as an .npz file of plain numbers ({error}): use np.savez") from None
+    with naming(f"{path}, x"):
+        found = _inputs(x)
+        if found.shape[1:] != tuple(shape) or not len(found):
+            wanted = ", ".join(map(str, shape))
+            raise InvalidInput(f"the model takes records of shape [n, {wanted}], got {list(x.shape)}: reshape them")
+        return Examples(found, np.zeros(len(found), np.int64)).x  # which refuses what is not finite
+
+
+@contextmanager
+def _reading_table(path: Path, delimiter: str) -> Iterator[_Lines]:
+    """The lines of a table; what is no table is refused."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, delimiter=delimiter, strict=True)
-            first = next(lines, [])
-            table = _CsvTable.begin(path, first, roles)
-            numbered = ((lines.line_num, row) for row in chain([] if table.names else [first], lines) if row)
-            chunked = iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
-            return table, [read(table, chunk) for chunk in chunked]
+            yield csv.reader(file, delimiter=delimiter, strict=True)
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path}: cannot be read as a table in UTF-8 separated by {delimiter!r} ({error})") from None
+
+
+def _chunks(lines: _Lines, first: list[list[str]]) -> Iterator[list[Numbered]]:
+    """Rows with their lines' numbers, some thousands at a time; empty lines are left out."""
+    numbered = ((lines.line_num, row) for row in chain(first, lines) if row)
+    return iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
 
 
 Numbered = tuple[int, list[str]]
@@ -309,6 +376,30 @@ class _CsvTable:
             if text in MISSING:
                 raise InvalidInput(f"{self._cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
         return np.array(texts, np.str_)
+
+    @classmethod
+    def unlabelled(cls, path: Path, first: list[str], columns: Sequence[str], width: int) -> _CsvTable:
+        """A table without labels: its header has these columns among others; or there is none, and `width` columns."""
+        names = tuple(cell.strip() for cell in first) if columns else ()
+        if missing := [name for name in columns if name not in names]:
+            raise InvalidInput(
+                f"{path}: the first line lacks {', '.join(missing)}. The model was trained on the columns "
+                f"{', '.join(columns)}: name them in the first line, in any order"
+            )
+        if double := [name for name in columns if names.count(name) > 1]:
+            raise InvalidInput(f"{path}: two columns are called {double[0]}: rename or remove one of them")
+        if not columns and len(first) != width:
+            raise InvalidInput(
+                f"{path}: the first line has {len(first)} cells, and the model takes {width} numbers a record. Its "
+                "columns have no names: give numbers in the order of the training data, without header and label"
+            )
+        features = tuple(map(names.index, columns)) or tuple(range(width))
+        return cls(path, names, len(first), -1, features)
+
+    def inputs(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+        """The features of some rows `[n, features]`."""
+        self._check_width(chunk)
+        return self._floats(chunk)
 
     def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of rows."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,13 +20,16 @@ from sordino.parts.registry import allowed_model
 from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 
 if TYPE_CHECKING:
-    from sordino.learning import datasets
+    from torch import Tensor
+
+    from sordino.learning import datasets, models
     from sordino.methods import extractors
     from sordino.methods.extractors import Extractor
     from sordino.recipe import Recipe
 else:
     datasets = lazy_module("sordino.learning.datasets")
     extractors = lazy_module("sordino.methods.extractors")
+    models = lazy_module("sordino.learning.models")
 
 
 class ExtractorSpec(Spec):
@@ -34,6 +38,10 @@ class ExtractorSpec(Spec):
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         """The extractor for records of this shape."""
+
+    def restore(self, shape: tuple[int, ...], classes: int, seed: int, tensors: Mapping[str, Tensor]) -> Extractor:
+        """The extractor of a finished run; `tensors` is what its own `tensors` gave."""
+        return self.build(shape, classes, seed)
 
     def operations(self, shape: tuple[int, ...]) -> float:
         """About how many floating-point operations one record takes, where no network's own count says it."""
@@ -156,6 +164,15 @@ class NetworkExtractorSpec(ExtractorSpec):
         trained_for = self.classes or classes
         network = extractors.frozen_network(self.model, self.options, shape, trained_for, Path(self.weights))
         return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
+
+    def restore(self, shape: tuple[int, ...], classes: int, seed: int, tensors: Mapping[str, Tensor]) -> Extractor:
+        """From the arrays alone: the file of weights need not be here."""
+        if not tensors:  # the models of earlier versions do not hold them
+            return self.build(shape, classes, seed)
+        network = models.untried(self.model, input_shape=shape, classes=self.classes or classes, **self.options)
+        module = extractors.cut(network, self.up_to)
+        module.load_state_dict(dict(tensors))
+        return extractors.NetworkExtractor(module, shape, public=self.elsewhere)
 
 
 class ImageNetExtractorSpec(ExtractorSpec):

@@ -58,6 +58,10 @@ class Extractor(ABC):
         """What each of K clients keeps to make features with: nothing, where the extractor is public."""
         return [{} for _ in clients]
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What a model's file must hold to make the same features; nothing where the table and the seed say it all."""
+        return {}
+
     @abstractmethod
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         """The features of some records, with what their client keeps."""
@@ -212,6 +216,9 @@ class NetworkExtractor(Extractor):
         with torch.no_grad():
             features: Tensor = self._module.to(x.device)(x)
         return features.flatten(1).float()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._module.state_dict()
 
 
 class ImageNetExtractor(Extractor):

@@ -54,6 +54,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 
+MODEL = "model.safetensors"  #: the trained model
 LOCK = ".lock"  #: the file that the process which runs a run holds
 
 
@@ -100,6 +101,19 @@ def unused_folder(base: Path | str, name: str) -> Path:
             raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
     sync_folder(path.parent)
     return path
+
+
+def read_model(path: Path) -> tuple[dict[str, NDArray[np.generic]], dict[str, str]]:
+    """A model's arrays by name, and the texts saved with them."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        raise InvalidInput(f"{path.parent} holds no model yet: it is written when the run is over")
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InvalidInput(f"{path} is damaged or not a model: {error}") from None
 
 
 @contextmanager
@@ -240,28 +254,21 @@ class RunFolder:
         packed = self._json("statement.json")
         return None if packed is None else Statement.from_json(packed)
 
-    def write_model(self, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str] | None = None) -> None:
-        """Write the model's float32 arrays down by name, with texts about them."""
+    def write_model(self, arrays: Mapping[str, NDArray[np.generic]], metadata: Mapping[str, str] | None = None) -> None:
+        """Write the model's arrays down by name, with texts about them."""
         from safetensors.numpy import save
 
-        if wrong := [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype != np.float32]:
-            raise InvalidInput(f"a model is saved as float32 arrays; these are not: {', '.join(wrong)}")
-        # safetensors writes an array's memory as it lies, so that it must lie in order.
-        laid_out = {name: np.asarray(array, dtype="<f4", order="C") for name, array in arrays.items()}
-        write_whole(self.path / "model.safetensors", save(laid_out, metadata=dict(metadata or {})))
+        if wrong := [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
+            raise InvalidInput(f"a model is saved as arrays of real numbers; these are not: {', '.join(wrong)}")
+        # safetensors writes an array's memory as it lies, so that it must lie in order, the lowest byte first.
+        laid_out = {
+            name: np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()
+        }
+        write_whole(self.path / MODEL, save(laid_out, metadata=dict(metadata or {})))
 
-    def model(self) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+    def model(self) -> tuple[dict[str, NDArray[np.generic]], dict[str, str]]:
         """The model's arrays by name, and the texts saved with them."""
-        from safetensors import SafetensorError, safe_open
-
-        path = self.path / "model.safetensors"
-        if not path.exists():
-            raise InvalidInput(f"{self.path} holds no model yet: it is written when the run is over")
-        try:
-            with safe_open(path, framework="np") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-        except SafetensorError as error:
-            raise InvalidInput(f"{path} is damaged or not a model: {error}") from None
+        return read_model(self.path / MODEL)
 
     def write_report(self, page: str) -> None:
         """Write the page down, in place of an earlier one."""

@@ -132,7 +132,7 @@ class Run:
                 self._store.flush()
                 raise
         self._store.flush()
-        return self._store.finish(self._outcome(stopped, expected), self._recipe.model.name)
+        return self._store.finish(self._outcome(stopped, expected), self._federation)
 
     def _rounds(self) -> str:
         """Hold all rounds that are left; why there are no more."""

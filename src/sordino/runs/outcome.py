@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from sordino.errors import InvalidInput
-from sordino.methods.blueprint import blueprint_of
-from sordino.methods.private_head import PrivateHead
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
-from sordino.recipe import EVERYTHING, Recipe
-from sordino.recipe.sources import read_data
 from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
-from sordino.runs.federation import Federation, wire
+from sordino.runs.federation import Federation
+from sordino.runs.model_file import write_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,46 +53,15 @@ def figures(result: Result, statement: Statement | None, folder: Path | None) ->
     }
 
 
-def write_outcome(folder: RunFolder, outcome: Outcome, model: str) -> Outcome:
-    """Write the outcome of a run of this model; the page comes last."""
+def write_outcome(folder: RunFolder, outcome: Outcome, federation: Federation) -> Outcome:
+    """Write the outcome of a run of this federation; the page comes last."""
     from sordino.report.page import report_page
 
-    about = {"recipe": outcome.result.name, "model": model, "seed": outcome.result.seed}
-    # One text: the file's format keeps several in no fixed order, and the same run gives the same bytes.
-    folder.write_model(outcome.tensors, {"sordino": json.dumps(about)})
+    write_model(folder, federation, outcome.tensors)
     folder.write_statement(outcome.statement)
     folder.write_result(outcome.result)
     folder.write_report(report_page(folder))
     return replace(outcome, folder=folder.path)
-
-
-def load_model(run: str | Path) -> nn.Module:
-    """The trained model in a finished run's folder, for evaluation.
-
-    It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. A linear head on
-    public features comes with all that makes these of normalised records. The data set must be where the recipe looks
-    for it: its shape and classes say how large the model is. A model or a data source of somebody's own is imported:
-    open only folders of people whose code you would run.
-    """
-    folder = RunFolder.open(run)
-    tensors, _ = folder.model()
-    recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
-    model = _model_of(recipe)
-    state = {name: torch.from_numpy(array) for name, array in tensors.items()}
-    if missing := dict(model.named_parameters()).keys() - state.keys():
-        raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
-    model.load_state_dict(state, strict=False)  # buffers that no client sends keep the values they start with
-    return model.eval()
-
-
-def _model_of(recipe: Recipe) -> nn.Module:
-    """The model that a run of this recipe hands out, untrained."""
-    if isinstance(recipe.method, PrivateHead.Spec):
-        method = wire(recipe).method  # how long whole vectors are follows from public sizes
-        assert isinstance(method, PrivateHead)
-        return method.whole
-    dataset = read_data(recipe)
-    return blueprint_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
 
 
 def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds: int, *, simulated: bool) -> Statement:
@@ -133,4 +95,4 @@ def client_budgets(
     )
 
 
-__all__ = ["Outcome", "client_budgets", "figures", "load_model", "statement_of", "write_outcome"]
+__all__ = ["Outcome", "client_budgets", "figures", "statement_of", "write_outcome"]

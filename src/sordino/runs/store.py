@@ -21,6 +21,7 @@ from sordino.report.folder import RunFolder, alone
 from sordino.report.records import RoundRecord
 from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun, Memory
 from sordino.runs.coordinator import Attendance, RoundOutcome
+from sordino.runs.federation import Federation
 from sordino.runs.outcome import Outcome, write_outcome
 from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan
@@ -74,9 +75,9 @@ class Store:
     def flush(self) -> None:
         """Write what waits to be written."""
 
-    def finish(self, outcome: Outcome, model: str) -> Outcome:
-        """Write the outcome of a run of this model, where there is a folder."""
-        return outcome if self._folder is None else write_outcome(self._folder, outcome, model)
+    def finish(self, outcome: Outcome, federation: Federation) -> Outcome:
+        """Write the outcome of a run of this federation, where there is a folder."""
+        return outcome if self._folder is None else write_outcome(self._folder, outcome, federation)
 
     def belongings(self) -> Belongings:
         """What simulated clients prepared, and where they keep it."""

@@ -1,0 +1,108 @@
+"""A trained network that takes raw inputs: what describes it, and the module that normalises for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, MinLen
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
+
+from sordino.errors import InvalidInput
+from sordino.learning import models
+from sordino.learning.examples import Normalisation
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class HeadDescription(_Table):
+    """What a linear head on public features needs beside its arrays."""
+
+    extractor: dict[str, Any]  #: its table, as in the recipe
+    roots: int
+    groups: int
+    limit: Annotated[int, Ge(1)]  #: length of whole unit vectors
+    bias: float  #: the input that the bias sees
+
+
+class ModelDescription(_Table):
+    """All that is public about a trained model, as its file's metadata holds it."""
+
+    recipe: str
+    seed: int
+    model: str  #: a model known by name, or `package.module:Class`
+    options: dict[str, Any] = {}
+    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
+    classes: Annotated[tuple[str, ...], MinLen(2)]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    columns: tuple[str, ...] = ()  #: names of a table's columns, in order; empty where they had none
+    #: raw records; features that only clients can make; or nothing, where there is no common model
+    takes: Literal["records", "features", "nothing"] = "records"
+    local_statistics: bool = False  #: whether batch-norm statistics stayed with the clients
+    head: HeadDescription | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelDescription:
+        """The description in a file's metadata; `InvalidInput` names each wrong key."""
+        try:
+            found = cls.model_validate_json(text)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, each['loc'])) or 'metadata'}: {each['msg']}" for each in error.errors())
+            raise InvalidInput("; ".join(wrong)) from None
+        found.normalisation.check(found.input_shape)
+        return found
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """What is subtracted from inputs and what they are divided by."""
+        return Normalisation(self.mean, self.std)
+
+
+class TrainedModel(nn.Module):
+    """A trained network for raw inputs, in evaluation mode; `classes` has the names of its scores."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, about: ModelDescription) -> None:
+        super().__init__()
+        self.network, self.about = network, about
+        self.classes, self.input_shape = about.classes, about.input_shape
+        each = (1, -1) + (1,) * (len(about.input_shape) - 1)
+        for name, values in (("mean", about.mean), ("std", about.std)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).reshape(each), persistent=False)
+        self._one_versus_rest = models.loss_for(about.model) is models.one_versus_rest
+        if about.local_statistics:
+            _use_batch_statistics(network)
+        self.eval()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Scores `[n, classes]` of raw inputs `[n, *input_shape]`: pixels from 0 to 255, columns in their own units."""
+        if tuple(input.shape[1:]) != self.input_shape:
+            raise InvalidInput(
+                f"this model takes inputs of shape [n, {', '.join(map(str, self.input_shape))}], got "
+                f"{list(input.shape)}"
+            )
+        scores: Tensor = self.network((input.to(torch.float32) - self.mean) / self.std)
+        return scores
+
+    def probabilities(self, input: Tensor) -> Tensor:
+        """Probabilities `[n, classes]` of raw inputs; of one-versus-rest models each class has its own, against all."""
+        scores: Tensor = self(input)
+        return scores.sigmoid() if self._one_versus_rest else scores.softmax(dim=1)
+
+
+def _use_batch_statistics(network: nn.Module) -> None:
+    """Let norm layers use the statistics of each batch, as the run was scored: nobody sent theirs."""
+    for part in network.modules():
+        if isinstance(part, TracksStatistics):
+            part.track_running_stats = False
+            part.running_mean = part.running_var = None
+
+
+__all__ = ["HeadDescription", "ModelDescription", "TrainedModel"]
