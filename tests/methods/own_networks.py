@@ -56,3 +56,42 @@ class Picky(Plain):
         if bool((x[:, 0] > 100).any()):
             raise ValueError("too bright")
         return x
+
+
+class FrozenBody(nn.Module):
+    """A body that is not trained, with batch norm, dropout and a table of constants, and a head that is."""
+
+    scale: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5))
+        nn.init.constant_(self.body[1].running_mean, 0.125)
+        self.body.requires_grad_(False)
+        self.register_buffer("scale", torch.ones(1))
+        self.head = nn.Linear(144, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(x) * self.scale)
+        return scores
+
+
+class Adapted(nn.Module):
+    """A frozen dense layer W with a low-rank adapter beside it, W x + B A x: A is drawn and B is 0."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int = 2) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_a, self.lora_b = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        nn.init.zeros_(self.lora_b.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.base(x) + self.lora_b(self.lora_a(x))
+        return scores
+
+
+class Lora(nn.Sequential):
+    """A frozen network of two dense layers with adapters."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), Adapted(64, 16), nn.Tanh(), Adapted(16, classes))

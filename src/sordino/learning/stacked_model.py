@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
 from sordino.learning.layers import ClientKernels
-from sordino.learning.models import Loss, parameter_layout
+from sordino.learning.models import Loss, parameter_layout, set_training
 from sordino.learning.replay import Output, Replayer
 from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
@@ -88,7 +88,8 @@ class StackedModel:
     """A private copy of a model, in training mode, whose parameters and changing buffers are handed in."""
 
     def __init__(self, model: nn.Module, loss: Loss, execution: Execution, device: torch.device) -> None:
-        self._model = copy.deepcopy(model).to(device).train()
+        self._model = copy.deepcopy(model).to(device)
+        set_training(self._model)
         self._loss = loss
         self.execution = execution
         self._kernels = ClientKernels(execution.unfolded, gpu=device if device.type == "cuda" else None)
@@ -128,7 +129,8 @@ class StackedModel:
         if (x.shape, x.dtype) in self._tried:
             return
         for name, part in self._model.named_modules():
-            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+            averages = isinstance(part, TracksStatistics) and part.training and part.track_running_stats
+            if averages and part.momentum is None:
                 raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
@@ -160,7 +162,7 @@ class StackedModel:
     def check_independent_records(self) -> None:
         """Refuse a model in which one record's gradient depends on the others: clipping would bound nothing."""
         for name, part in self._model.named_modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
                 raise InvalidInput(
                     f"{name}: batch norm mixes the records of a batch, so that clipping does not bound the influence "
                     "of one of them: use group norm (nn.GroupNorm), layer norm or none"

@@ -175,7 +175,7 @@ class SiloDp(Method):
         super().__init__(blueprint, upload, training)
         import torch
 
-        own = models.is_own(blueprint.recipe.model.name)
+        own = blueprint.recipe.model.is_own
         start = torch.from_numpy(blueprint.initial)
         self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
 

@@ -78,17 +78,17 @@ def load_model(run: str | Path) -> nn.Module:
 
     It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. A linear head on
     public features comes with all that makes these of normalised records. The data set must be where the recipe looks
-    for it: its shape and classes say how large the model is. A model or a data source of somebody's own is imported:
-    open only folders of people whose code you would run.
+    for it: its shape and classes say how large the model is. So must the file that training started from. A model or a
+    data source of somebody's own is imported: open only folders of people whose code you would run.
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
     recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
     model = _model_of(recipe)
     state = {name: torch.from_numpy(array) for name, array in tensors.items()}
-    if missing := dict(model.named_parameters()).keys() - state.keys():
+    if missing := {name for name, value in model.named_parameters() if value.requires_grad} - state.keys():
         raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
-    model.load_state_dict(state, strict=False)  # buffers that no client sends keep the values they start with
+    model.load_state_dict(state, strict=False)  # what no client sends keeps the values it starts with
     return model.eval()
 
 
