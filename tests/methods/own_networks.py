@@ -95,3 +95,48 @@ class Lora(nn.Sequential):
 
     def __init__(self, classes: int) -> None:
         super().__init__(nn.Flatten(), Adapted(64, 16), nn.Tanh(), Adapted(16, classes))
+
+
+class Recurrent(nn.Module):
+    """An image read row by row, by an LSTM or a GRU."""
+
+    def __init__(self, classes: int, cell: str = "LSTM") -> None:
+        super().__init__()
+        self.cell: nn.Module = getattr(nn, cell)(8, 6, batch_first=True)
+        self.head = nn.Linear(6, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.cell(x.view(-1, 8, 8))[0][:, -1])
+        return scores
+
+
+class Attention(nn.Module):
+    """The rows of an image under self-attention, with ordinary dropout."""
+
+    def __init__(self, classes: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.layer(x.view(-1, 8, 8)).mean(1))
+        return scores
+
+
+class Tokens(nn.Module):
+    """Pixels as tokens."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(17, 4), nn.Linear(64 * 4, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.embedding((x.flatten(1) * 16).long().clamp(0, 16)).flatten(1))
+        return scores
+
+
+class Dropping(nn.Sequential):
+    """Ordinary dropout."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))

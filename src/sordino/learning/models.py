@@ -29,13 +29,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
-from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
 from sordino.parts import registry
 from sordino.parts.words import nearest
 from sordino.randomness import Keystream, Purpose, Words
 
+CPU = torch.device("cpu")
 Shape = tuple[int, ...]
 Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
 
@@ -394,14 +394,14 @@ def build(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: i
     """
     module = untried(name, seed, input_shape=input_shape, classes=classes, **options)
     if is_own(name):
-        with _torch_seed(0):
+        with torch_seed(0):
             _try(name, module, tuple(input_shape), classes)
     return module
 
 
 def untried(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network as `build` makes it; one's own is not tried on any record yet, so that its size can be told first."""
-    with _torch_seed(seed):
+    with torch_seed(seed):
         if own := _own_address(name):
             return _imported(own, tuple(input_shape), classes, options)
         return _described(name)(name, {"input_shape": input_shape, "classes": classes, **options})
@@ -452,8 +452,7 @@ def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, objec
 
 
 def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Refuse a user's own module that draws by itself, or does not give one score per class of two records."""
-    _check_dropout(path, module)
+    """Refuse a user's own module that does not give one score per class of two records."""
     try:
         found = output_shape(module, shape)
     except Exception as error:
@@ -461,16 +460,6 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if found != (2, classes):
         raise InvalidInput(f"{path} must give [2, {classes}] scores for two records, got {list(found)}")
     parameter_layout(module)
-
-
-def _check_dropout(path: str, module: nn.Module) -> None:
-    frozen = frozen_parts(module)
-    for name, part in module.named_modules():
-        if isinstance(part, DrawingDropout) and part.p and part not in frozen:
-            raise InvalidInput(
-                f"{path} has dropout that draws from PyTorch's global generator (layer {name!r}): use "
-                "sordino.learning.models.Network with MaskedDropout, whose masks come from the client's own stream"
-            )
 
 
 def output_shape(module: nn.Module, input_shape: Shape) -> Shape:
@@ -658,7 +647,7 @@ def _reset(part: nn.Module, stream: Keystream, tensor: int) -> None:
             "reset_parameters(), or freeze them with requires_grad_(False)"
         )
     low, high = (int(word) for word in _init_words(stream, tensor, 2))
-    with _torch_seed(high << 32 | low):
+    with torch_seed(high << 32 | low):
         reset()
 
 
@@ -667,10 +656,14 @@ def _init_words(stream: Keystream, tensor: int, count: int) -> NDArray[np.uint32
 
 
 @contextmanager
-def _torch_seed(seed: int) -> Iterator[None]:
-    """PyTorch's CPU generator at a fixed seed for a while, and afterwards as it was before."""
-    with torch.random.fork_rng(devices=[]):
+def torch_seed(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """PyTorch's generators of the processor and of this device at a seed for a while, and afterwards as before."""
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
         yield
 
 

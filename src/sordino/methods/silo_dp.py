@@ -176,6 +176,8 @@ class SiloDp(Method):
         import torch
 
         own = blueprint.recipe.model.is_own
+        if own:
+            private_sgd.check_model(blueprint.model, training.loss, blueprint.input_shape)
         start = torch.from_numpy(blueprint.initial)
         self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
 
