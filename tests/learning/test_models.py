@@ -499,6 +499,15 @@ def test_imported_models_that_do_not_fit(path: str, options: dict[str, Any], mes
         build(path, input_shape=DIGITS, classes=3, **options)
 
 
+def test_an_own_class_is_not_told_to_set_options_that_it_lacks() -> None:
+    with pytest.raises(InvalidInput, match=r"nn\.GroupNorm.*model\.buffers=local") as caught:
+        models.released_buffers(nn.Sequential(nn.BatchNorm1d(3)), "refuse")
+    assert "options" not in str(caught.value)
+    module = build(own("Ruleless"), input_shape=DIGITS, classes=3)
+    with pytest.raises(InvalidInput, match=r'model\.start = "as-built"'):
+        initial_parameters(module, 1)
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 

@@ -643,8 +643,8 @@ def _reset(part: nn.Module, stream: Keystream, tensor: int) -> None:
     reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
     if reset is None:
         raise InvalidInput(
-            f"{type(part).__name__} holds parameters of its own and no rule to start them: give it a method "
-            "reset_parameters(), or freeze them with requires_grad_(False)"
+            f"{type(part).__name__} holds parameters of its own and no rule to draw them anew: give it a method "
+            'reset_parameters(), or start from those it is built with (model.start = "as-built")'
         )
     low, high = (int(word) for word in _init_words(stream, tensor, 2))
     with torch_seed(high << 32 | low):
@@ -716,10 +716,11 @@ def released_buffers(module: nn.Module, policy: str) -> tuple[str, ...]:
     """
     statistics = running_statistics(module)
     if policy == "refuse" and statistics:
+        group = "--set model.options.norm=group" if type(module) is Network else "nn.GroupNorm in your class"
         raise InvalidInput(
             f"the model keeps running statistics of its client's data ({', '.join(statistics)}), which may not leave "
-            "silently: use group norm (--set model.options.norm=group), or keep them local (--set "
-            "model.buffers=local), or send them through a mechanism (--set model.buffers=release)"
+            f"silently: use group norm ({group}), or keep them local (--set model.buffers=local), or send them through "
+            "a mechanism (--set model.buffers=release)"
         )
     if policy == "release":
         return tuple(name for name in statistics if not name.endswith("num_batches_tracked"))
