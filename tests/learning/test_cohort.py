@@ -498,11 +498,16 @@ def test_what_batch_norm_cannot_do_is_refused_with_the_remedy() -> None:
         train(cumulative, data((4,), [20, 20], 3), training)
 
 
-def test_dropout_from_the_global_generator_is_refused() -> None:
+def test_what_a_model_draws_comes_from_each_clients_own_stream_and_leaves_the_global_generator_alone() -> None:
     model, state = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), torch.get_rng_state()
-    with pytest.raises(InvalidInput, match="global generator"):
-        train(model, data((4,), [9], 3), LocalTraining(SGD(0.1), epochs=1))
+    clients, training = data((4,), [9, 9, 9], 3), LocalTraining(SGD(0.1), epochs=2, batch_size=4)
+    together = train(model, clients, training).parameters
     assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(12)
+    apart = train_cohort(model, flat(model), clients[2:], training, stream([2])).parameters
+    assert torch.equal(apart[0], together[2])
+    same = train_cohort(model, flat(model), [clients[0]] * 2, training, stream([0, 1])).parameters
+    assert not torch.equal(same[0], same[1])
 
 
 class Branching(nn.Module):
@@ -516,11 +521,9 @@ class Branching(nn.Module):
         return self.layer(x) if x.sum() > 0 else -self.layer(x)
 
 
-def test_a_model_that_branches_on_data_is_refused_together_and_trained_one_by_one() -> None:
+def test_a_model_that_branches_on_data_is_trained_one_by_one() -> None:
     model, clients, training = Branching(), data((4,), [9, 9], 3), LocalTraining(SGD(0.1), epochs=1)
-    with pytest.raises(InvalidInput, match="execution=LOOP"):
-        train(model, clients, training)
-    assert torch.equal(train(model, clients, training, execution=LOOP).parameters, alone(model, clients, training))
+    assert torch.equal(train(model, clients, training).parameters, alone(model, clients, training))
     assert choose_width(model, (5, 4), 0.05) == LOOP
 
 

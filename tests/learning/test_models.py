@@ -142,12 +142,6 @@ class Parameterless(nn.Module):
         return records.flatten(1)[:, :3]
 
 
-class Drawing(Tiny):
-    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
-        super().__init__(input_shape, classes)
-        self.dropout = nn.Dropout(0.5)
-
-
 class Pair(Tiny):
     def forward(self, records: Tensor) -> Any:
         return records, records
@@ -495,7 +489,6 @@ def test_any_module_by_import_path() -> None:
         (own("Tiny"), {"depth": 3}, "options .*depth"),
         (own("Tiny"), {"width": -1}, "options"),
         (own("Parameterless"), {}, "no trainable parameters"),
-        (own("Drawing"), {}, "layer 'dropout'"),
         (own("Pair"), {}, "tuple"),
         ("torch.nn:Flatten", {}, r"\[2, 3\].*\[2, 64\]"),
         ("torch.nn:Linear", {"in_features": 5, "out_features": 3}, r"\[1, 8, 8\]"),
@@ -504,6 +497,15 @@ def test_any_module_by_import_path() -> None:
 def test_imported_models_that_do_not_fit(path: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         build(path, input_shape=DIGITS, classes=3, **options)
+
+
+def test_an_own_class_is_not_told_to_set_options_that_it_lacks() -> None:
+    with pytest.raises(InvalidInput, match=r"nn\.GroupNorm.*model\.buffers=local") as caught:
+        models.released_buffers(nn.Sequential(nn.BatchNorm1d(3)), "refuse")
+    assert "options" not in str(caught.value)
+    module = build(own("Ruleless"), input_shape=DIGITS, classes=3)
+    with pytest.raises(InvalidInput, match=r'model\.start = "as-built"'):
+        initial_parameters(module, 1)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

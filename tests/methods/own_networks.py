@@ -56,3 +56,87 @@ class Picky(Plain):
         if bool((x[:, 0] > 100).any()):
             raise ValueError("too bright")
         return x
+
+
+class FrozenBody(nn.Module):
+    """A body that is not trained, with batch norm, dropout and a table of constants, and a head that is."""
+
+    scale: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5))
+        nn.init.constant_(self.body[1].running_mean, 0.125)
+        self.body.requires_grad_(False)
+        self.register_buffer("scale", torch.ones(1))
+        self.head = nn.Linear(144, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.body(x) * self.scale)
+        return scores
+
+
+class Adapted(nn.Module):
+    """A frozen dense layer W with a low-rank adapter beside it, W x + B A x: A is drawn and B is 0."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int = 2) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_a, self.lora_b = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        nn.init.zeros_(self.lora_b.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.base(x) + self.lora_b(self.lora_a(x))
+        return scores
+
+
+class Lora(nn.Sequential):
+    """A frozen network of two dense layers with adapters."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), Adapted(64, 16), nn.Tanh(), Adapted(16, classes))
+
+
+class Recurrent(nn.Module):
+    """An image read row by row, by an LSTM or a GRU."""
+
+    def __init__(self, classes: int, cell: str = "LSTM") -> None:
+        super().__init__()
+        self.cell: nn.Module = getattr(nn, cell)(8, 6, batch_first=True)
+        self.head = nn.Linear(6, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.cell(x.view(-1, 8, 8))[0][:, -1])
+        return scores
+
+
+class Attention(nn.Module):
+    """The rows of an image under self-attention, with ordinary dropout."""
+
+    def __init__(self, classes: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.layer(x.view(-1, 8, 8)).mean(1))
+        return scores
+
+
+class Tokens(nn.Module):
+    """Pixels as tokens."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(17, 4), nn.Linear(64 * 4, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.embedding((x.flatten(1) * 16).long().clamp(0, 16)).flatten(1))
+        return scores
+
+
+class Dropping(nn.Sequential):
+    """Ordinary dropout."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))

@@ -119,7 +119,7 @@ def test_missing_damaged_and_other_weights_are_refused(trained, tmp_path):
     with pytest.raises(InvalidInput, match="is no file"):
         spec(tmp_path / "nothing.safetensors").build(SHAPE, 10, 1)
     (tmp_path / "damaged.safetensors").write_bytes(b"no weights")
-    with pytest.raises(InvalidInput, match="save_file"):
+    with pytest.raises(InvalidInput, match="save_model"):
         spec(tmp_path / "damaged.safetensors").build(SHAPE, 10, 1)
     state = network.state_dict()
     save_file({name: value for name, value in state.items() if name != "fc.bias"}, tmp_path / "fewer.safetensors")

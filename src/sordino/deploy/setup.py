@@ -23,7 +23,7 @@ from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
-from sordino.runs.federation import Federation, wire
+from sordino.runs.federation import Federation, check_start_travels, wire
 from sordino.storage.files import make_folder, write_whole
 from sordino.wire.signing import SigningKey
 
@@ -75,6 +75,7 @@ def make(
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
     wired = wire(recipe)
+    check_start_travels(wired)
     if not recipe.method.channel.posts:
         channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset

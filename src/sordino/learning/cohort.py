@@ -268,7 +268,8 @@ class _Chunk:
         epoch_steps = np.array([len(training.batches(int(n))) for n in sizes])
         full = np.minimum(training.batch_size or sizes, sizes)
         taken = np.zeros_like(total)
-        in_step = training.optimizer.counts_steps or training.augmentation is not None or self._stacked.mask_words > 0
+        draws_in_steps = self._stacked.mask_words > 0 or self._stacked.draws or training.augmentation is not None
+        in_step = training.optimizer.counts_steps or draws_in_steps
         while len(active := np.flatnonzero(taken < total)):
             place = taken[active] % epoch_steps[active]
             self._begin_epochs(active[place == 0], taken // epoch_steps, training.shuffle)
@@ -327,7 +328,8 @@ class _Chunk:
         if each := self._stacked.mask_words:
             words = draws.draw(self._randomness, rows, Stream.DROPOUT, t, shape[1] * each, full * each)
             masks = self._stacked.masks(words.reshape(*shape, each))
-        return Batch(x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:]), masks)
+        seeds = draws.seeds(self._randomness, rows, t) if self._stacked.draws else ()
+        return Batch(x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:]), masks, seeds)
 
     def _train_privately(self, training: PrivateTraining, descent: Descent) -> None:
         clipped = torch.zeros_like(self._loss)

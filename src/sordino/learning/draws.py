@@ -26,6 +26,7 @@ class Stream(IntEnum):
     AUGMENT = 3  #: augmentation
     DROPOUT = 4  #: dropout masks
     COARSEN = 5  #: how sums of private training are rounded
+    SEED = 6  #: where PyTorch's generator starts in a step, for models that draw from it
 
 
 def draw(randomness: Randomness, rows: Rows, kind: Stream, turn: int, count: int, most: int | None = None) -> Words:
@@ -74,6 +75,11 @@ def poisson_samples(randomness: Randomness, row: int, step: int, records: int, r
     """The records of one client's Poisson batch: each with probability floor(rate 2^32) / 2^32, never above `rate`."""
     words = draw(randomness, np.array([row]), Stream.SAMPLE, step, records)[0]
     return np.flatnonzero(words.astype(np.uint64) < np.uint64(int(rate * 2**32)))
+
+
+def seeds(randomness: Randomness, rows: Rows, step: int) -> tuple[int, ...]:
+    """A 64-bit seed for each client in this step."""
+    return tuple(_wide(draw(randomness, rows, Stream.SEED, step, 2))[:, 0].tolist())
 
 
 def uniforms(words: Words) -> NDArray[np.float32]:

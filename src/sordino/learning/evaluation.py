@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples, Normalisation
-from sordino.learning.models import Loss, has_batch_norm, parameter_layout
+from sordino.learning.models import Loss, has_batch_norm, parameter_layout, statistics_keepers
 
 PIECE = 1000  #: examples scored at a time, always: whoever computes a piece gets the same figures
 
@@ -106,7 +106,10 @@ def score(
     A model with batch norm whose statistics the server does not have is scored with those of the piece's own inputs.
     """
     layout = parameter_layout(model)
-    module = model.to(device).train(has_batch_norm(model) and buffers is None)
+    module = model.to(device).eval()
+    if has_batch_norm(model) and buffers is None:
+        for part in statistics_keepers(model).values():
+            part.train()
     named: dict[str, Tensor] = dict(layout.unflatten(torch.from_numpy(parameters).to(device)))
     own = {name: value.clone() for name, value in module.named_buffers()}
     for name, value in (buffers or {}).items():

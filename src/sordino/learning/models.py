@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby, islice
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -24,15 +25,17 @@ from annotated_types import Ge, Lt, MaxLen, MinLen
 from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError, validate_call
 from pydantic_core import ErrorDetails
+from safetensors import SafetensorError
+from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
-from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
 from sordino.parts import registry
 from sordino.parts.words import nearest
 from sordino.randomness import Keystream, Purpose, Words
 
+CPU = torch.device("cpu")
 Shape = tuple[int, ...]
 Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
 
@@ -383,22 +386,22 @@ def names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def build(name: str, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
+def build(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network `name` (or `package.module:Class`) for records of `input_shape`, with one score per class.
 
-    What it holds is the same on every call and PyTorch's global generator is left alone; training starts from
-    `initial_parameters`.
+    What it draws from PyTorch's global generator when it is built follows from `seed`; the generator itself is left
+    alone.
     """
-    module = untried(name, input_shape=input_shape, classes=classes, **options)
+    module = untried(name, seed, input_shape=input_shape, classes=classes, **options)
     if is_own(name):
-        with _torch_seed(0):
+        with torch_seed(0):
             _try(name, module, tuple(input_shape), classes)
     return module
 
 
-def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
+def untried(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network as `build` makes it; one's own is not tried on any record yet, so that its size can be told first."""
-    with _torch_seed(0):
+    with torch_seed(seed):
         if own := _own_address(name):
             return _imported(own, tuple(input_shape), classes, options)
         return _described(name)(name, {"input_shape": input_shape, "classes": classes, **options})
@@ -449,8 +452,7 @@ def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, objec
 
 
 def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Refuse a user's own module that draws by itself, or does not give one score per class of two records."""
-    _check_dropout(path, module)
+    """Refuse a user's own module that does not give one score per class of two records."""
     try:
         found = output_shape(module, shape)
     except Exception as error:
@@ -458,15 +460,6 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
     if found != (2, classes):
         raise InvalidInput(f"{path} must give [2, {classes}] scores for two records, got {list(found)}")
     parameter_layout(module)
-
-
-def _check_dropout(path: str, module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if isinstance(part, DrawingDropout) and part.p:
-            raise InvalidInput(
-                f"{path} has dropout that draws from PyTorch's global generator (layer {name!r}): use "
-                "sordino.learning.models.Network with MaskedDropout, whose masks come from the client's own stream"
-            )
 
 
 def output_shape(module: nn.Module, input_shape: Shape) -> Shape:
@@ -559,7 +552,7 @@ def _layers(named: Sequence[str], sizes: Sequence[int]) -> tuple[LayerSlice, ...
     return tuple(layers)
 
 
-# --- initial parameters ----------------------------------------------------------------------------------------------
+# --- where training starts -------------------------------------------------------------------------------------------
 
 _UNIFORM = (
     nn.Linear,
@@ -601,6 +594,37 @@ def initial_parameters(module: nn.Module, seed: int) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in fresh.named_parameters() if parameter.requires_grad}
 
 
+def own_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """The trainable parameters as the module holds them: training starts there where it comes with weights."""
+    found = {name: value.detach().cpu() for name, value in module.named_parameters() if value.requires_grad}
+    if wrong := [name for name, value in found.items() if not torch.isfinite(value).all()]:
+        raise InvalidInput(
+            f"{type(module).__name__} starts from numbers that are not finite ({', '.join(wrong)}): give it other "
+            'weights, or let the seed draw them with model.start = "fresh"'
+        )
+    return found
+
+
+def load_weights(module: nn.Module, file: Path, key: str, model: str) -> None:
+    """Give a module the parameters and buffers of a file: all of them, and no others.
+
+    Errors name the file by its `key` in the recipe, and the module as `model`.
+    """
+    if not file.is_file():
+        raise InvalidInput(f"{key} = {str(file)!r} is no file: give the path of a .safetensors")
+    try:
+        load_model(module, file, strict=True)
+    except (SafetensorError, OSError) as error:
+        raise InvalidInput(
+            f"{key} = {str(file)!r} could not be read as safetensors ({error}): write it with "
+            "safetensors.torch.save_model(network, file)"
+        ) from error
+    except RuntimeError as error:
+        raise InvalidInput(
+            f"{key} = {str(file)!r} does not fit {model}: give all its parameters and buffers, and no others. {error}"
+        ) from error
+
+
 def _initialise(part: nn.Module, own: list[nn.Parameter], stream: Keystream, numbers: Mapping[int, int]) -> None:
     if type(part) in _UNIFORM:
         bound = 1 / math.sqrt(part.weight[0].numel())  # type: ignore[index]
@@ -619,11 +643,11 @@ def _reset(part: nn.Module, stream: Keystream, tensor: int) -> None:
     reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
     if reset is None:
         raise InvalidInput(
-            f"{type(part).__name__} holds parameters of its own and no rule to start them: give it a method "
-            "reset_parameters(), or freeze them with requires_grad_(False)"
+            f"{type(part).__name__} holds parameters of its own and no rule to draw them anew: give it a method "
+            'reset_parameters(), or start from those it is built with (model.start = "as-built")'
         )
     low, high = (int(word) for word in _init_words(stream, tensor, 2))
-    with _torch_seed(high << 32 | low):
+    with torch_seed(high << 32 | low):
         reset()
 
 
@@ -632,11 +656,35 @@ def _init_words(stream: Keystream, tensor: int, count: int) -> NDArray[np.uint32
 
 
 @contextmanager
-def _torch_seed(seed: int) -> Iterator[None]:
-    """PyTorch's CPU generator at a fixed seed for a while, and afterwards as it was before."""
-    with torch.random.fork_rng(devices=[]):
+def torch_seed(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """PyTorch's generators of the processor and of this device at a seed for a while, and afterwards as before."""
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         torch.default_generator.manual_seed(seed)
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
+                torch.cuda.manual_seed(seed)
         yield
+
+
+# --- frozen parts ----------------------------------------------------------------------------------------------------
+
+
+def frozen_parts(module: nn.Module) -> set[nn.Module]:
+    """The submodules that have parameters and train none of them, with all that is in them."""
+    found: set[nn.Module] = set()
+    for part in module.modules():
+        own = list(part.parameters())
+        if own and not any(parameter.requires_grad for parameter in own):
+            found.update(part.modules())
+    return found
+
+
+def set_training(module: nn.Module) -> None:
+    """Put a module into training mode, but its frozen parts into evaluation mode: they stay as they were built."""
+    module.train()
+    for part in frozen_parts(module):
+        part.training = False
 
 
 # --- batch norm ------------------------------------------------------------------------------------------------------
@@ -644,12 +692,19 @@ def _torch_seed(seed: int) -> Iterator[None]:
 
 def has_batch_norm(module: nn.Module) -> bool:
     """Whether records of a batch are mixed by batch norm: then no record-level guarantee by per-example clipping."""
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in statistics_keepers(module).values())
+
+
+def statistics_keepers(module: nn.Module) -> dict[str, TracksStatistics]:
+    """The norm layers that may keep statistics of the client's data, by name; frozen ones keep those they came with."""
+    frozen = frozen_parts(module)
+    named = module.named_modules()
+    return {name: part for name, part in named if isinstance(part, TracksStatistics) and part not in frozen}
 
 
 def running_statistics(module: nn.Module) -> tuple[str, ...]:
     """The buffers in which norm layers keep means and variances of the client's data, and how many batches they saw."""
-    owners = [(name, part) for name, part in module.named_modules() if isinstance(part, TracksStatistics)]
+    owners = statistics_keepers(module).items()
     return tuple(f"{name}.{buffer}".lstrip(".") for name, part in owners for buffer, _ in part.named_buffers())
 
 
@@ -661,10 +716,11 @@ def released_buffers(module: nn.Module, policy: str) -> tuple[str, ...]:
     """
     statistics = running_statistics(module)
     if policy == "refuse" and statistics:
+        group = "--set model.options.norm=group" if type(module) is Network else "nn.GroupNorm in your class"
         raise InvalidInput(
             f"the model keeps running statistics of its client's data ({', '.join(statistics)}), which may not leave "
-            "silently: use group norm (--set model.options.norm=group), or keep them local (--set "
-            "model.buffers=local), or send them through a mechanism (--set model.buffers=release)"
+            f"silently: use group norm ({group}), or keep them local (--set model.buffers=local), or send them through "
+            "a mechanism (--set model.buffers=release)"
         )
     if policy == "release":
         return tuple(name for name in statistics if not name.endswith("num_batches_tracked"))

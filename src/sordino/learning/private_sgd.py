@@ -332,6 +332,19 @@ def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[
     return not before == again == after
 
 
+def check_model(model: nn.Module, loss: Loss, shape: Sequence[int]) -> None:
+    """Refuse a model in which one record's gradient depends on others or on chance.
+
+    Nothing is said of one that fails on public records: `remembers` tells of it.
+    """
+    stacked = StackedModel(model, loss, LOOP, torch.device("cpu"))
+    try:
+        stacked.try_out(probes(shape))
+    except InvalidInput:
+        return
+    stacked.check_independent_records()
+
+
 def _in_turn(
     model: nn.Module, loss: Loss, parameters: Tensor, x: Tensor, y: Tensor, order: Sequence[int]
 ) -> list[bytes]:
@@ -468,7 +481,7 @@ class _Masks:
 
 
 __all__ = [
-    "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "coarse_sensitivity", "coarsened",
-    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
-    "noisy_sums", "remembers", "single_thread", "too_faint",
+    "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "check_model", "coarse_sensitivity",
+    "coarsened", "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise",
+    "noise_alone", "noisy_sums", "remembers", "single_thread", "too_faint",
 ]  # fmt: skip

@@ -2,12 +2,14 @@
 
 The flat vector `[d]` holds the trainable parameters in `named_parameters` order; K of them are `[K, d]`. Buffers that
 training changes (running statistics of batch norm) are stacked beside them, one row per client. A model with dropout
-takes its masks as a second argument and says how to make them (`TakesMasks`); a model that draws from PyTorch's global
-generator is refused.
+takes its masks as a second argument and says how to make them (`TakesMasks`).
 
-Batch norm works in training mode, with or without tracked statistics. Not supported under vmap, and refused with the
-remedy: `momentum=None` (its cumulative average needs a number that differs between clients) and models whose code
-branches on data. The plain loop computes those too.
+What PyTorch cannot compute for many clients at once (LSTM and GRU, code that branches on data) is computed in a loop,
+one client after the other. So is a model that draws from PyTorch's global generator (`nn.Dropout`): each client's
+generator is seeded in every step from its own stream.
+
+Batch norm works in training mode, with or without tracked statistics; `momentum=None` is refused, as its cumulative
+average needs a number that differs between clients.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,7 +32,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
 from sordino.learning.layers import ClientKernels
-from sordino.learning.models import Loss, parameter_layout
+from sordino.learning.models import Loss, Network, parameter_layout, set_training, torch_seed
 from sordino.learning.replay import Output, Replayer
 from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
@@ -73,14 +76,18 @@ GPU = Execution(width=128)  #: a GPU is idle with fewer; its memory holds as man
 
 @dataclass(frozen=True)
 class Batch:
-    """What w clients learn from in one step: records `[w, B, ...]`, labels `[w, B]` and dropout masks `[w, B, ...]`."""
+    """What w clients learn from in one step: records `[w, B, ...]`, labels `[w, B]` and dropout masks `[w, B, ...]`.
+
+    Of a model that draws by itself, `seeds [w]` start each client's generator.
+    """
 
     x: Tensor
     y: Tensor
     masks: tuple[Tensor, ...] = ()
+    seeds: tuple[int, ...] = ()
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """The batch of some of the clients."""
+        """The records, labels and masks of some of the clients."""
         return Batch(self.x[index], self.y[index], tuple(mask[index] for mask in self.masks))
 
 
@@ -88,7 +95,8 @@ class StackedModel:
     """A private copy of a model, in training mode, whose parameters and changing buffers are handed in."""
 
     def __init__(self, model: nn.Module, loss: Loss, execution: Execution, device: torch.device) -> None:
-        self._model = copy.deepcopy(model).to(device).train()
+        self._model = copy.deepcopy(model).to(device)
+        set_training(self._model)
         self._loss = loss
         self.execution = execution
         self._kernels = ClientKernels(execution.unfolded, gpu=device if device.type == "cuda" else None)
@@ -98,6 +106,7 @@ class StackedModel:
         self.sizes = dict(zip(layout.names, layout.sizes, strict=True))
         self.size = layout.size
         self.device = device
+        self.draws = False  #: whether the model draws from PyTorch's global generator
         self._changing: tuple[str, ...] = ()
         self._tried: set[tuple[torch.Size, torch.dtype]] = set()
         for parameter in self._model.parameters():
@@ -124,11 +133,15 @@ class StackedModel:
         return here if self.device.type == "cpu" else here.pin_memory().to(self.device, non_blocking=True)
 
     def try_out(self, x: Tensor) -> None:
-        """Find the buffers that training on batches such as `x` changes, and refuse what cannot work."""
+        """Find what training on batches such as `x` changes and draws, and refuse what cannot work.
+
+        What cannot be computed for many clients at once has `execution = LOOP` from here on.
+        """
         if (x.shape, x.dtype) in self._tried:
             return
         for name, part in self._model.named_modules():
-            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+            averages = isinstance(part, TracksStatistics) and part.training and part.track_running_stats
+            if averages and part.momentum is None:
                 raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
@@ -140,14 +153,26 @@ class StackedModel:
                 f"the model cannot compute a batch of shape {list(x.shape)}: {error}. Check the shape of the records; "
                 "batch norm needs more than one record in every batch (see drop_last)"
             ) from error
-        if not all(map(torch.equal, drawn, _generators(self.device))):
-            torch.set_rng_state(drawn[0])
-            raise InvalidInput(
-                "the model draws from PyTorch's global generator (nn.Dropout?): let it take its masks as an argument, "
-                "as sordino.learning.models.Network does with MaskedDropout"
-            )
+        self.draws |= not all(map(torch.equal, drawn, _generators(self.device)))
+        _set_generators(drawn, self.device)
         self._changing = self._changed_since(before)
+        if self.execution.width > 1 and (self.draws or not self._vectorises(x)):
+            self.execution = LOOP
         self._tried.add((x.shape, x.dtype))
+
+    def _vectorises(self, x: Tensor) -> bool:
+        """Whether PyTorch computes the model for several clients at once; networks known by name are made for it."""
+        if type(self._model) is Network:
+            return True
+        records = x.to(self.device).expand(LEAST_WIDTH, *x.shape)
+        named = self._named(torch.zeros(LEAST_WIDTH, self.size, device=self.device))
+        try:
+            with torch.no_grad(), self._on_device(), self._kernels, warnings.catch_warnings():
+                warnings.filterwarnings("error", "There is a performance drop")  # PyTorch would loop by itself
+                vmap(self._scores)(named, self.initial_buffers(LEAST_WIDTH), records)
+        except Exception:  # one client's own records did work
+            return False
+        return True
 
     def _changed_since(self, before: Buffers) -> tuple[str, ...]:
         """All buffers of those modules of which one has changed; the copy is put back as it was."""
@@ -160,11 +185,16 @@ class StackedModel:
     def check_independent_records(self) -> None:
         """Refuse a model in which one record's gradient depends on the others: clipping would bound nothing."""
         for name, part in self._model.named_modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
                 raise InvalidInput(
                     f"{name}: batch norm mixes the records of a batch, so that clipping does not bound the influence "
                     "of one of them: use group norm (nn.GroupNorm), layer norm or none"
                 )
+        if self.draws:
+            raise InvalidInput(
+                "private training computes the gradient of one record, and the model draws random numbers beside it "
+                "(nn.Dropout?): set its dropout to 0, or build it as sordino.learning.models.Network with MaskedDropout"
+            )
         if self._changing:
             raise InvalidInput(
                 f"private training would write the records' statistics into buffers ({', '.join(self._changing)}) "
@@ -190,9 +220,12 @@ class StackedModel:
         """
         if self.device.type == "cpu":
             return self._for_each(parameters, buffers, batch)
-        # Triton starts its kernels on the GPU that is the current one, wherever their arrays are.
-        with self._enough_memory(len(parameters)), torch.cuda.device(self.device), _whole_precision():
+        with self._enough_memory(len(parameters)), self._on_device(), _whole_precision():
             return self._for_each(parameters, buffers, batch)
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Triton starts its kernels on the GPU that is the current one, wherever their arrays are."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     @contextmanager
     def _enough_memory(self, clients: int) -> Iterator[None]:
@@ -240,23 +273,18 @@ class StackedModel:
         lead = flat.shape[:-1]
         return {name: piece.view(*lead, *self.shapes[name]) for name, piece in zip(self.shapes, pieces, strict=True)}
 
+    def _scores(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, *masks: Tensor) -> Tensor:
+        scores: Tensor = functional_call(self._model, (named, buffers), (x, masks) if masks else (x,))
+        return scores
+
     def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
-        inputs = (x, masks) if masks else (x,)
-        return self._loss(functional_call(self._model, (named, buffers), inputs), y)
+        return self._loss(self._scores(named, buffers, x, *masks), y)
 
     def _pieces(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradients of all tensors, `[w, n]` each: as clients share nothing, the losses' sum has those of each."""
         named = {name: piece.requires_grad_() for name, piece in self._named(parameters.detach()).items()}
-        try:
-            with self._kernels:
-                loss = vmap(self._one_loss)(named, buffers, batch.x, batch.y, *batch.masks)
-        except RuntimeError as error:
-            if "vmap" not in str(error):
-                raise
-            raise InvalidInput(
-                f"the model cannot be computed for many clients at once: {error}. "
-                "Train one client at a time: execution=LOOP"
-            ) from error
+        with self._kernels:
+            loss = vmap(self._one_loss)(named, buffers, batch.x, batch.y, *batch.masks)
         found = torch.autograd.grad(loss.sum(), list(named.values()), materialize_grads=True)
         return [g.reshape(len(g), self.sizes[name]) for name, g in zip(named, found, strict=True)], loss.detach()
 
@@ -267,7 +295,8 @@ class StackedModel:
             flat = parameters[row].detach().requires_grad_()
             own = {name: value[row] for name, value in buffers.items()}
             one = batch.rows(slice(row, row + 1))
-            loss = self._one_loss(self._named(flat), own, one.x[0], one.y[0], *(mask[0] for mask in one.masks))
+            with torch_seed(batch.seeds[row], self.device) if batch.seeds else nullcontext():
+                loss = self._one_loss(self._named(flat), own, one.x[0], one.y[0], *(mask[0] for mask in one.masks))
             (gradient[row],) = torch.autograd.grad(loss, flat)
             losses[row] = loss.detach()
         return gradient, losses
@@ -293,11 +322,24 @@ def _generators(device: torch.device) -> list[Tensor]:
     return states
 
 
+def _set_generators(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)
+
+
 def probes(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Two public records `[2, ...]` of different values in [0, 1), to try a model with."""
     size = math.prod(shape)
     ramp = torch.arange(size) / size
     return torch.stack([ramp, ramp.flip(0) * 0.75]).view(2, *shape).to(dtype)
+
+
+def is_computed_side_by_side(model: nn.Module, batch_shape: Sequence[int]) -> bool:
+    """Whether many clients are computed at once on batches of this shape `[B, ...]`, or one after the other."""
+    stacked = StackedModel(model, lambda scores, _: scores.mean(), Execution(LEAST_WIDTH), torch.device("cpu"))
+    stacked.try_out(torch.zeros(*batch_shape))
+    return stacked.execution != LOOP
 
 
 WIDTHS = (8, 16, 32, 64, 128)
@@ -332,9 +374,12 @@ def choose_width(
 def _records_per_second(model: nn.Module, x: Tensor, execution: Execution, seconds: float) -> float:
     stacked = StackedModel(model, lambda scores, _: scores.square().mean(), execution, x.device)
     stacked.try_out(x)
+    if stacked.execution != execution:
+        return 0.0
     width = execution.width
     parameters, buffers = torch.zeros(width, stacked.size, device=x.device), stacked.initial_buffers(width)
-    batch = Batch(x.expand(width, *x.shape), x.new_zeros(width, len(x)))
+    seeds = (0,) * width if stacked.draws else ()
+    batch = Batch(x.expand(width, *x.shape), x.new_zeros(width, len(x)), seeds=seeds)
     stacked.gradients(parameters, buffers, batch)
     best, until = math.inf, time.perf_counter() + seconds
     while True:
@@ -347,5 +392,6 @@ def _records_per_second(model: nn.Module, x: Tensor, execution: Execution, secon
 
 
 __all__ = [
-    "GPU", "LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width", "probes",
+    "GPU", "LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width",
+    "is_computed_side_by_side", "probes",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,7 +72,9 @@ class Blueprint:
     @property
     def initial(self) -> NDArray[np.float32]:
         """The parameters `[d]` that training starts from."""
-        return self.layout.flatten(models.initial_parameters(self.model, self.recipe.seed)).numpy()
+        fresh = self.recipe.model.starts_fresh
+        start = models.initial_parameters(self.model, self.recipe.seed) if fresh else models.own_parameters(self.model)
+        return self.layout.flatten(start).numpy()
 
     @property
     def values(self) -> int:
@@ -110,17 +113,26 @@ class Blueprint:
         return self.recipe.training.local(self.recipe.model.name, self.input_shape)
 
 
+def model_as_built(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[nn.Module, tuple[int, ...]]:
+    """The recipe's model before any file is read, and the shape of a record as it sees it."""
+    seen = recipe.method.record_shape(recipe, shape, classes)
+    given = recipe.model
+    return models.build(given.name, recipe.seed, input_shape=seen, classes=classes, **given.options), seen
+
+
 def blueprint_of(
     recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
 ) -> tuple[Blueprint, tuple[int, ...]]:
     """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
 
     `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
+    It reads no file that the recipe names: where training starts, plans say.
     """
-    seen = recipe.method.record_shape(recipe, shape, classes)
-    model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
+    model, seen = model_as_built(recipe, shape, classes)
+    if recipe.model.start_file is not None and own is None:
+        models.load_weights(model, Path(recipe.model.start_file), "model.start", recipe.model.name)
     statistics = Statistics.of(model, recipe.model.buffers)
     return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
 
 
-__all__ = ["Blueprint", "Statistics", "blueprint_of"]
+__all__ = ["Blueprint", "Statistics", "blueprint_of", "model_as_built"]

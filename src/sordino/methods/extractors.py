@@ -17,8 +17,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -303,20 +301,8 @@ def frozen_network(
 ) -> nn.Module:
     """The network of this name with the parameters and statistics of a file: all of them, and no others."""
     network = models.untried(name, input_shape=shape, classes=classes, **options)
-    if not weights.is_file():
-        raise InvalidInput(f"method.extractor.weights = {str(weights)!r} is no file: give the path of a .safetensors")
-    try:
-        network.load_state_dict(load_file(weights), strict=True)
-    except (SafetensorError, OSError) as error:
-        raise InvalidInput(
-            f"method.extractor.weights = {str(weights)!r} could not be read as safetensors ({error}): write it with "
-            "safetensors.torch.save_file(network.state_dict(), file)"
-        ) from error
-    except RuntimeError as error:
-        raise InvalidInput(
-            f"method.extractor.weights = {str(weights)!r} does not fit the model {name!r} with {classes} classes: "
-            f"{error}; check method.extractor.options and classes"
-        ) from error
+    described = f"{name} with {classes} classes (method.extractor.classes) and the options {dict(options)}"
+    models.load_weights(network, weights, "method.extractor.weights", described)
     return network
 
 

@@ -175,7 +175,9 @@ class SiloDp(Method):
         super().__init__(blueprint, upload, training)
         import torch
 
-        own = models.is_own(blueprint.recipe.model.name)
+        own = blueprint.recipe.model.is_own
+        if own:
+            private_sgd.check_model(blueprint.model, training.loss, blueprint.input_shape)
         start = torch.from_numpy(blueprint.initial)
         self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
 

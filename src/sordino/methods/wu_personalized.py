@@ -131,7 +131,9 @@ class Personalized(Method):
             default="weights",
             description="weights (the paper's IID data), or their signs, of which the model is the majority",
         )
-        start: Literal["zeros", "random"] = Field(default="zeros", description="where the model's parameters start")
+        start: Literal["zeros", "random"] = Field(
+            default="zeros", description="where the model's parameters start: from zeros, or where model.start says"
+        )
         portion: Natural = Field(
             default=0,
             description="records that a client takes up in a round, one portion after another (0: all of them)",
@@ -179,6 +181,12 @@ class Personalized(Method):
                     "got inverse-variance with votes, which all have the same: take inverse-deviation, which is best "
                     "for votes",
                 )
+
+        @reads("method.name", ".start", "model")
+        def the_start_is_given_in_one_way(self, recipe: Recipe) -> Found:
+            """Refuse to put zeros in the place of weights that a model comes with."""
+            if self.start == "zeros" and (recipe.model.is_own or recipe.model.start is not None):
+                yield ".start", "got zeros, but your own class or model.start says where it starts; allowed: random"
 
         def build(self, blueprint: Blueprint) -> Personalized:
             if blueprint.statistics.released:

@@ -20,7 +20,7 @@ from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
-from sordino.parts.registry import allowed_model, allowed_source, own_address
+from sordino.parts.registry import MODELS, allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -132,6 +132,15 @@ class Data(TomlTable):
 # --- model and clients ------------------------------------------------------------------------------------------------
 
 
+START = "as-built, fresh, or the path of a .safetensors file"
+
+
+def _start(text: str) -> str:
+    if text not in ("as-built", "fresh") and not text.endswith(".safetensors"):
+        raise refusal(f"got {shown(text)}; allowed: {START}")
+    return text
+
+
 class Model(TomlTable):
     """The network that is trained."""
 
@@ -139,10 +148,31 @@ class Model(TomlTable):
         description="a model known by name (docs/models.md lists them), or your own as 'package.module:Class'"
     )
     options: Options = Field(default_factory=dict, description="the model's options, such as { hidden = [64] }")
+    start: Annotated[str, AfterValidator(_start), Says(START)] | None = Field(
+        default=None,
+        description="where training starts: as-built (with the weights that the class brings or draws), fresh (drawn "
+        "anew by the seed), or a .safetensors file with all parameters and buffers; if left out, as-built for your "
+        "own class and fresh for models known by name",
+    )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
         description="batch-norm statistics: refuse models that have them, keep them with each client, or release them",
     )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is somebody's own class."""
+        return self.name not in MODELS and own_address("model", self.name) is not None
+
+    @property
+    def starts_fresh(self) -> bool:
+        """Whether the seed draws the parameters anew; otherwise the model keeps its own, or those of a file."""
+        return self.start == "fresh" or (self.start is None and not self.is_own)
+
+    @property
+    def start_file(self) -> str | None:
+        """The file that training starts from."""
+        return None if self.start in (None, "as-built", "fresh") else self.start
 
 
 class BudgetRule(TomlTable):

@@ -25,6 +25,10 @@ LEVELS = (
     (0.3, "expect chance"),
 )
 OWN_LIMITS = "Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller."
+ONE_BY_ONE = (
+    "Clients are computed one after another, which is slower: PyTorch cannot compute this model for many at once, or "
+    "it draws random numbers."
+)
 WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
 MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
 

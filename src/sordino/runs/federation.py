@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -19,8 +20,8 @@ from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset
 from sordino.learning.models import Loss, ParameterLayout
 from sordino.learning.partition import Partition
-from sordino.methods.blueprint import blueprint_of
-from sordino.methods.interface import Bench, Method
+from sordino.methods.blueprint import blueprint_of, model_as_built
+from sordino.methods.interface import PARAMETERS, Bench, Method
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -128,6 +129,27 @@ def wire(recipe: Recipe) -> Federation:
     )  # fmt: skip
 
 
+def check_start_travels(federation: Federation) -> None:
+    """Refuse, for real clients, a file to start from that holds something else than they build and no plan carries."""
+    recipe, method, dataset = federation.recipe, federation.method, federation.dataset
+    if recipe.model.start_file is None:
+        return
+    plan = method.plan(method.init(), recipe.name)
+    travels = {*plan.arrays, *(federation.layout.names if PARAMETERS in plan.arrays else ())}
+    built = model_as_built(recipe, dataset.shape, len(dataset.classes))[0].state_dict()
+    lost = [
+        name
+        for name, value in federation.model.state_dict().items()
+        if name not in travels and not torch.equal(value, built[name])
+    ]
+    if lost:
+        raise InvalidInput(
+            f"model.start = {recipe.model.start_file!r} holds numbers that no plan carries to clients, who would "
+            f"compute with others ({', '.join(lost)}): let a class of your own load them when it is built, or "
+            "simulate this recipe with sordino run"
+        )
+
+
 def _set_aside(
     recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]
 ) -> tuple[Partition, dict[str, Exam]]:
@@ -159,4 +181,4 @@ def _set_aside(
     return Partition(kept for kept, _ in pairs), exams
 
 
-__all__ = ["Federation", "wire"]
+__all__ = ["Federation", "check_start_travels", "wire"]

@@ -364,10 +364,19 @@ def expected(federation: Federation, name: str, local: LocalView | None = None) 
     if local is None:
         found = of_federation(federation)
         return (*expectations.sentences(found), *(own if found is not None else ()))
-    failed = expectations.rehearsal(int(local.failed.sum()), len(local.failed))
+    failed = (*_slowness(federation), *expectations.rehearsal(int(local.failed.sum()), len(local.failed)))
     norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
     found = of_federation(federation, update_norm=norm or None, largest_value=largest or None)
     return (*failed, *expectations.sentences(found))
+
+
+def _slowness(federation: Federation) -> tuple[str, ...]:
+    """That simulated clients are computed one after another, where the model leaves no choice."""
+    from sordino.learning.stacked_model import is_computed_side_by_side
+
+    shape = (max(2, federation.method.batch), *federation.record_shape)
+    own = federation.recipe.model.is_own
+    return (expectations.ONE_BY_ONE,) if own and not is_computed_side_by_side(federation.model, shape) else ()
 
 
 def _head_plan(federation: Federation) -> HeadPlan | None:

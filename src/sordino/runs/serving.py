@@ -30,7 +30,7 @@ from sordino.report.folder import RunFolder
 from sordino.runs import preflight
 from sordino.runs.coordinator import Attendance, printable
 from sordino.runs.execution import one_thread
-from sordino.runs.federation import Federation, wire
+from sordino.runs.federation import Federation, check_start_travels, wire
 from sordino.runs.journal import JournalStore, read_past
 from sordino.runs.loop import ClientSide, Run
 from sordino.runs.observer import Observer
@@ -77,6 +77,7 @@ def serve(
         )
     with one_thread():
         parts = wire(recipe)
+        check_start_travels(parts)
         channel = setup.channel or channels.build(recipe, parts.method)
         with run_folder(recipe, folder, resume=resume, device=REAL) as target, closing(JournalStore(target)) as store:
             with free_if_refused(target, resume=resume):

@@ -85,7 +85,7 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
             "the number of a person's records does not leave a page in the clear (mean, or webfed's noisy-samples)",
         )
     yield from method.page_obstacles()
-    if models.is_own(recipe.model.name):
+    if recipe.model.is_own:
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if recipe.training.augmentation is not None:
         yield "training.augmentation", "pages train on records as they are"
