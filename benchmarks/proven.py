@@ -414,7 +414,9 @@ def epsilon_of(key: str, adversary: str, adjacency: str = "record (add/remove)")
         for name, value in dict(row["proven"]).items()  # type: ignore[call-overload]
         if name.startswith(f"{adjacency}, {adversary}")
     ]
-    return f"{max(found):.3g}" if found else ""
+    if not found:
+        return ""
+    return f"{max(found):,.0f}" if max(found) >= 1000 else f"{max(found):.3g}"
 
 
 def headline_table() -> list[list[str]]:
