@@ -481,11 +481,9 @@ def write_page() -> None:
     from benchmarks.simulation import insert
 
     insert(PAGE.parent.parent / "README.md", {"headlines": readme_table()})
-    insert(PAGE, {"headlines": headline_table(), "budgets": plain_table("budgets", EITHER)})
-    insert(
-        FIGURES,
-        {"rounds": rounds_table(), "grid": plain_table("grid", EITHER), "splits": plain_table("splits", EITHER)},
-    )
+    insert(PAGE, {"headlines": headline_table()})
+    plain = {table: plain_table(table, EITHER) for table in ("budgets", "grid", "splits")}
+    insert(FIGURES, {"rounds": rounds_table(), **plain})
     for name, title, marks in CURVES:
         lines = {
             mode: [

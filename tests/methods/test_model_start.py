@@ -14,6 +14,7 @@ import sordino
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.recipe import Recipe
+from sordino.report.caveats import caveats
 from sordino.runs.federation import check_start_travels, wire
 from tests.client import people
 from tests.engine import tiny
@@ -195,3 +196,10 @@ def test_a_run_goes_on_from_the_model_file_of_another(tmp_path: Path) -> None:
     start = second.layout.unflatten(torch.from_numpy(second.method.init().parameters))
     assert start.keys() == trained.keys()
     assert all(torch.equal(value, trained[name]) for name, value in start.items())
+
+
+@pytest.mark.parametrize(("start", "told"), [("fresh", 0), ("as-built", 1), (None, 1)])
+def test_a_statement_says_that_weights_from_elsewhere_are_not_in_its_figures(start: str | None, told: int) -> None:
+    """Weights that were trained on the same records before would tell of them, whatever this run adds."""
+    recipe = tiny.recipe({"model": own("Trained", **({} if start is None else {"start": start}))})
+    assert len([caveat for caveat in caveats(recipe, 1) if "weights" in caveat]) == told

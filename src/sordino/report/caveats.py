@@ -8,12 +8,12 @@ from sordino.report.words import counted, listed
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.recipe.grammar import Rounds
+    from sordino.recipe.grammar import Model, Rounds
 
 
 def caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of code that is not Sordino's, and of rounds whose number was not fixed in advance."""
-    return (*own_code_caveats(recipe), *_early_stopping(recipe.rounds, finished))
+    """What a statement must say of foreign code, of weights from elsewhere, and of rounds that were not fixed."""
+    return (*own_code_caveats(recipe), *_earlier_weights(recipe.model), *_early_stopping(recipe.rounds, finished))
 
 
 def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
@@ -23,6 +23,17 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
     return (
         f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "
         "is its author's word, and nobody here has checked it. An audit can refute it.",
+    )
+
+
+def _earlier_weights(model: Model) -> tuple[str, ...]:
+    """That nothing is said of how the first weights came about, where they were not drawn."""
+    if model.starts_fresh:
+        return ()
+    origin = "its class brings" if model.start_file is None else f"{model.start_file} holds"
+    return (
+        f"Training started from the weights that {origin}. What they tell of records that they were trained on before "
+        "is in none of these figures: if those were these records, the earlier run's figures add to these.",
     )
 
 
