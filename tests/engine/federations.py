@@ -63,7 +63,7 @@ def work(
         server_lr=1.0,
         upload=sends,
     )
-    recipe = SimpleNamespace(seed=seed, method=asked)
+    recipe = SimpleNamespace(seed=seed, method=asked, model=SimpleNamespace(starts_fresh=True))
     blueprint = Blueprint(recipe, model, layout, Statistics(), tuple(held), (features,), CLASSES)  # type: ignore[arg-type]
     plainly = training or LocalTraining(SGD(0.1), epochs=2, batch_size=4)
     method = FedAvg(blueprint, upload, plainly)

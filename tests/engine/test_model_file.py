@@ -70,7 +70,7 @@ def test_a_file_holds_frozen_parameters_buffers_and_its_description(tmp_path):
     path = tmp_path / "run" / "model.safetensors"
     with safe_open(path, framework="pt") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    fresh = models.build(OWN, input_shape=(1, 8, 8), classes=10).state_dict()
+    fresh = models.build(OWN, outcome.result.seed, input_shape=(1, 8, 8), classes=10).state_dict()
     assert set(found) == set(fresh) - {"odd"}
     for name in ("frozen.weight", "frozen.bias", "counts"):
         assert torch.equal(found[name], fresh[name])

@@ -87,7 +87,7 @@ def test_a_smaller_budget_has_shorter_vectors_and_a_smaller_sensitivity():
         ('method.extractor={ kind = "oriented" }', "method.extractor.kind"),
         ("method.protects=client", "method.protects"),
         ("method.announced_size=0", "method.announced_size"),
-        ('method.channel={ kind = "summed" }', "method.channel.kind"),
+        ('method.channel={ kind = "summed", threshold = 0.5 }', "method.channel.kind"),
     ],
 )
 def test_what_pages_cannot_sum_is_named(change, part):

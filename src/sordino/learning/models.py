@@ -25,8 +25,6 @@ from annotated_types import Ge, Lt, MaxLen, MinLen
 from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError, validate_call
 from pydantic_core import ErrorDetails
-from safetensors import SafetensorError
-from safetensors.torch import load_model
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
@@ -610,6 +608,9 @@ def load_weights(module: nn.Module, file: Path, key: str, model: str) -> None:
 
     Errors name the file by its `key` in the recipe, and the module as `model`.
     """
+    from safetensors import SafetensorError  # workers need none of it
+    from safetensors.torch import load_model
+
     if not file.is_file():
         raise InvalidInput(f"{key} = {str(file)!r} is no file: give the path of a .safetensors")
     try:
