@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -123,13 +123,12 @@ def score(
         scores = functional_call(module, {**named, **own}, (x,))
         found = scores.argmax(dim=1).cpu().numpy()
         total = float(loss(scores, y)) * len(found)
-        chances = torch.softmax(scores.float(), dim=1).cpu().numpy()
     labels = y.cpu().numpy()
     counts = np.bincount(labels * exam.classes + found, minlength=exam.classes**2)
+    confusion, summed = counts.reshape(exam.classes, exam.classes), total if np.isfinite(total) else float("inf")
     if not exam.keeps_chances:
-        labels, chances = labels[:0], chances[:0]
-    confusion = counts.reshape(exam.classes, exam.classes)
-    return Scores(confusion, total if np.isfinite(total) else float("inf"), labels, np.nan_to_num(chances))
+        return replace(Scores.none(exam.classes), confusion=confusion, loss_sum=summed)
+    return Scores(confusion, summed, labels, np.nan_to_num(torch.softmax(scores.float(), dim=1).cpu().numpy()))
 
 
 __all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "in_pieces", "score"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -61,8 +62,7 @@ class RocAuc(MetricSpec):
     needs_chances: ClassVar[bool] = True
 
     def value(self, scores: Scores) -> float:
-        found = [_auc(chance, scores.labels == k) for k, chance in enumerate(scores.chances.T)]
-        return _over_classes(np.array(found), scores.confusion.sum(axis=1))
+        return _by_chances(_auc, scores)
 
 
 class AveragePrecision(MetricSpec):
@@ -72,8 +72,7 @@ class AveragePrecision(MetricSpec):
     needs_chances: ClassVar[bool] = True
 
     def value(self, scores: Scores) -> float:
-        found = [_average_precision(chance, scores.labels == k) for k, chance in enumerate(scores.chances.T)]
-        return _over_classes(np.array(found), scores.confusion.sum(axis=1))
+        return _by_chances(_average_precision, scores)
 
 
 class Calibration(MetricSpec):
@@ -99,6 +98,12 @@ def _over_classes(figures: NDArray[np.float64], there: NDArray[np.int64]) -> flo
     if len(figures) == 2:
         return float(figures[1]) if there[1] else 0.0
     return float(figures[there > 0].mean()) if there.any() else 0.0
+
+
+def _by_chances(figure: Callable[[NDArray[np.float32], NDArray[np.bool_]], float], scores: Scores) -> float:
+    """A figure of one class's chances and which examples are its own, over the classes."""
+    found = [figure(chance, scores.labels == k) for k, chance in enumerate(scores.chances.T)]
+    return _over_classes(np.array(found), scores.confusion.sum(axis=1))
 
 
 def _ranked(chance: NDArray[np.float32], own: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
