@@ -30,6 +30,7 @@ def _headline(name: str) -> Experiment:
         overrides,
         QUICK,
         figure=after_200,
+        about=True,
         where="section 4.2.2, Figure 4",
         seeds=3,
         priority=1,
