@@ -13,7 +13,7 @@ from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, mod
 from papers.plots import over_rounds, plot
 from papers.records import Epsilons, Record, Records, only_claimed, worst
 from papers.scale import examined_examples
-from papers.verdicts import CLOSE, Verdict, judge_accuracy, judge_difference, sampling_error, tolerance
+from papers.verdicts import CLOSE, STANDARD_ERRORS, Verdict, judge_accuracy, judge_difference, sampling_error, tolerance
 from sordino.report.words import counted
 from sordino.storage.files import write_whole
 
@@ -207,6 +207,22 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+DIFFERENCES: tuple[Column, ...] = (
+    ("difference", lambda row: row.experiment.what),
+    ("in the paper", lambda row: row.experiment.where),
+    ("paper", lambda row: theirs(row.experiment)),
+    ("ours", lambda row: ours(row)),
+    ("seeds", lambda row: _seeds(row)),
+    ("two standard errors by seeds", lambda row: _errors(row.uncertainty if row.spread is not None else None)),
+    ("by test examples", lambda row: _errors(row.test_error if row.points else None)),
+    ("verdict", lambda row: verdict_words(row)),
+)
+
+
+def _errors(one: float | None) -> str:
+    return "" if one is None else f"{STANDARD_ERRORS * one:.2f}"
+
+
 def theirs(experiment: Experiment) -> str:
     """What the paper states, in its own words where it is no plain number."""
     figure = experiment.figure
@@ -261,6 +277,8 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
     ]
     parts += [table(ran)] if ran else []
     parts += ["Not run:", _not_run(missing)] if missing else []
+    if differences := gain_rows(paper, records):
+        parts += ["### Differences that the paper states, in points", table(differences, DIFFERENCES)]
     if added := more(paper, records):
         parts.append(added)
     notes = _by_first((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)

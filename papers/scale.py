@@ -45,13 +45,13 @@ def what_ran(experiment: Experiment, records: Sequence[Record]) -> str:
         _of(records[0].rounds, full.rounds.count, "round"),
         _of(quick.number_of_clients, full.number_of_clients, "client"),
         f"{seeds} of {experiment.seeds}",
-        _of(training_examples(quick), training_examples(full), "training example"),
-        _of(examined_examples(quick), examined_examples(full), "test example"),
+        f"trained on {_of(training_examples(quick), training_examples(full))}",
+        f"tested on {_of(examined_examples(quick), examined_examples(full))}",
     )
     return f"{data_set(full).name}: {', '.join((*sizes, *_other_changes(quick, full)))}"
 
 
-def _of(part: int, whole: int, what: str) -> str:
+def _of(part: int, whole: int, what: str = "example") -> str:
     return counted(part, what) if part == whole else f"{part:,} of {counted(whole, what)}"
 
 

@@ -57,4 +57,4 @@ def _side(ours: float, figure: float) -> Verdict:
     return "higher here" if ours > figure else "lower here"
 
 
-__all__ = ["CLOSE", "Verdict", "judge_accuracy", "judge_difference", "sampling_error", "tolerance"]
+__all__ = ["CLOSE", "STANDARD_ERRORS", "Verdict", "judge_accuracy", "judge_difference", "sampling_error", "tolerance"]

@@ -214,7 +214,7 @@ def test_quick_rows_say_what_ran(paper, tmp_path):
     assert done.exit_code == 0, done.output
     first, _ = json.loads(done.stdout)["ldp-fl"]
     assert first["ran"] == (
-        "digits: 1 of 2 rounds, 4 clients, seed 1 of 3, 200 training examples, 100 test examples"
+        "digits: 1 of 2 rounds, 4 clients, seed 1 of 3, trained on 200 examples, tested on 100 examples"
     )  # fmt: skip
     assert (first["rounds"], first["seeds"]) == (1, 1)
     shown = CliRunner().invoke(app, command, env={"COLUMNS": "400"}).stdout
@@ -224,7 +224,7 @@ def test_quick_rows_say_what_ran(paper, tmp_path):
 def test_what_a_quick_run_changes_besides_its_size_is_named():
     smaller = replace(FIRST, quick=("rounds.count=1", "split.clients=2", "training.epochs=7", "data.test_limit=10"))
     ran = what_ran(smaller, [record(smaller, 2, 0.5, quick=True)])
-    assert "2 of 4 clients" in ran and "seed 2 of 3" in ran and "10 of 100 test examples" in ran
+    assert "2 of 4 clients" in ran and "seed 2 of 3" in ran and "tested on 10 of 100 examples" in ran
     assert ran.endswith("training.epochs = 7")
 
 
