@@ -100,7 +100,7 @@ def reproduce(
 
     if quick and docs is not None:
         raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
-    papers = _papers(paper, everything or (list_them and paper is None), list(PAPERS))
+    papers = _papers(paper, everything or (paper is None and (list_them or quick)), list(PAPERS))
     todo = _of_priority(chosen(papers, only or []), priority)
     if list_them:
         _list(todo, as_json)
@@ -241,6 +241,8 @@ class Display(Observer):
 
     def __enter__(self) -> Display:
         self._progress.start()
+        if left := self.seconds_left():
+            self._line(f"{counted(self.total, 'run')}, about {duration(left)} in all", always=True)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -479,7 +479,7 @@ def _overview_words() -> str:
         "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
         "In a clone, `sordino reproduce PAPER --only NAME` runs a row again, and after an interruption the same "
         "command goes on. `sordino reproduce --list` lists all experiments with their rows, recorded time and data, "
-        "and `sordino reproduce --all --quick` is a first look at small scale, in under three minutes on two cores. "
+        "and `sordino reproduce --quick` is a first look at small scale, in under three minutes on two cores. "
         "Records made on another machine are taken over, and these pages made anew, by `sordino reproduce PAPER "
         "--merge PLACE --docs docs`: PLACE is the file of records, or the folder that was `--out` there. Records of "
         "runs with other settings are refused."

@@ -212,6 +212,7 @@ def test_quick_rows_say_what_ran(paper, tmp_path):
     command = ["reproduce", "ldp-fl", "--quick", "--out", str(tmp_path), "--workers", "1"]
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("2 runs, about ")
     first, _ = json.loads(done.stdout)["ldp-fl"]
     assert first["ran"] == (
         "digits: 1 of 2 rounds, 4 clients, seed 1 of 3, trained on 200 examples, tested on 100 examples"
