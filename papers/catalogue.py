@@ -58,7 +58,7 @@ def entries(paper: str, chosen: Sequence[Experiment], folder: Path = RECORDED) -
         if gain.experiments <= set(by_id):
             first = by_id[gain.pairs[0][0]]
             yield Entry(
-                paper, gain.id, gain.what, (gain.said or f"{gain.figure:.2f}",), first.priority, first.seeds, None, "",
+                paper, gain.id, gain.what, (theirs(gain),), first.priority, first.seeds, None, "",
                 data_set(first.settings(quick=False, seed=1)).name, tuple(sorted(gain.experiments)),
             )  # fmt: skip
 

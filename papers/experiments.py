@@ -104,7 +104,9 @@ class Gain:
     fitted: bool = False  #: as of an experiment
     private: str = ""  #: the experiment whose epsilons it shows; the first of its pairs if left out
     said: str = ""  #: as of an experiment
+    about: bool = False  #: as of an experiment
     derived: str = ""  #: as of an experiment
+    at: int | None = None  #: as of an experiment
     tested: int | None = None  #: the paper's number of test examples; None: as many as here
 
     @property

@@ -33,11 +33,14 @@ class Row:
     @property
     def accuracies(self) -> tuple[float, ...]:
         """In percent, of every seed where it is known."""
-        if self.points:
-            return self.points
+        return self.points or tuple(self.by_seed.values())
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """Accuracy in percent by seed, of an experiment's last round or of the one that it is `at`."""
         at = self.experiment.at
-        found = (r.accuracy if at is None else dict(r.curve).get(at) for r in self.records)
-        return tuple(100 * accuracy for accuracy in found if accuracy is not None)
+        found = ((r.seed, r.accuracy if at is None else dict(r.curve).get(at)) for r in self.records)
+        return {seed: 100 * accuracy for seed, accuracy in found if accuracy is not None}
 
     @property
     def ours(self) -> float | None:
@@ -105,18 +108,16 @@ def rows(paper: str, records: Records) -> list[Row]:
 
 def gain_rows(paper: str, records: Records) -> list[Row]:
     """A row for every difference that a paper states, over the seeds that all its experiments were run with."""
-    known = {row.experiment.id: row for row in rows(paper, records)}
-    return [_gain_row(gain, known) for gain in gains(paper)]
+    found = rows(paper, records)
+    return [_gain_row(gain, {r.experiment.id: r for r in found if r.experiment.at == gain.at}) for gain in gains(paper)]
 
 
 def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
     """Its epsilons are those of its first experiment, unless it names another."""
     first, (better, worse) = known[gain.private or gain.pairs[0][0]], zip(*gain.pairs, strict=True)
-    seeds = set.intersection(*({r.seed for r in known[name].records} for name in (*better, *worse)))
-    points = [
-        statistics.fmean(_accuracy(known[a], seed) - _accuracy(known[b], seed) for a, b in gain.pairs)
-        for seed in sorted(seeds)
-    ]
+    by_seed = {name: known[name].by_seed for name in (*better, *worse)}
+    seeds = set.intersection(*map(set, by_seed.values()))
+    points = [statistics.fmean(by_seed[a][seed] - by_seed[b][seed] for a, b in gain.pairs) for seed in sorted(seeds)]
     errors = [_test_error(known[a], known[b], gain.tested) for a, b in gain.pairs] if points else [math.inf]
     shown = replace(
         first.experiment,
@@ -124,7 +125,7 @@ def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
         what=gain.what,
         figure=gain.figure,
         said=gain.said,
-        about=False,
+        about=gain.about,
         derived=gain.derived,
         where=gain.where,
         fitted=gain.fitted,
@@ -139,10 +140,6 @@ def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
 def _test_error(first: Row, second: Row, tested: int | None) -> float:
     here = examined_examples(first.experiment.settings(quick=False, seed=1))
     return sampling_error(first.ours or 0.0, second.ours or 0.0, min(here, tested or here))
-
-
-def _accuracy(row: Row, seed: int) -> float:
-    return next(100 * (r.accuracy or 0.0) for r in row.records if r.seed == seed)
 
 
 def privacy_cells(row: Row) -> tuple[str, str]:
@@ -223,7 +220,7 @@ def _errors(one: float | None) -> str:
     return "" if one is None else f"{STANDARD_ERRORS * one:.2f}"
 
 
-def theirs(experiment: Experiment) -> str:
+def theirs(experiment: Experiment | Gain) -> str:
     """What the paper states, in its own words where it is no plain number."""
     figure = experiment.figure
     if figure is None:

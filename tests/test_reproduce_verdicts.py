@@ -128,6 +128,17 @@ def test_a_difference_is_judged_by_its_seeds_and_the_smaller_test_set(paper, mon
     assert row.tolerance == pytest.approx(2 * (1 / 3 + (90 * 10 + 92 * 8) / 50) ** 0.5)
 
 
+def test_a_difference_of_an_earlier_round_is_read_from_the_curves(paper, monkeypatch):
+    found = [replace(each, earlier=((1, 40.0),)) for each in (FIRST, PLAIN)]
+    module = SimpleNamespace(EXPERIMENTS=found, GAINS=(LOSS, replace(LOSS, id="early", at=1)))
+    monkeypatch.setattr(listing, "import_module", lambda name: module)
+    for experiment, early, late in ((FIRST, 0.4, 0.5), (PLAIN, 0.7, 0.6)):
+        paper.add(replace(record(experiment, 1, late), curve=((1, early), (2, late))))
+    last, early = gain_rows("ldp-fl", paper)
+    assert (last.ours, last.rounds) == (pytest.approx(10.0), 2)
+    assert (early.ours, early.rounds) == (pytest.approx(30.0), 1)
+
+
 def test_a_difference_that_was_not_run_has_no_verdict(paper):
     fill(paper, FIRST, 0.9)
     (row,) = gain_rows("ldp-fl", paper)
