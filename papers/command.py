@@ -38,7 +38,14 @@ def reproduce(
         str | None, typer.Argument(help="ldp-fl, ldp-fed, ldpfl, personalized or webfed; see --all for all of them.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All five papers.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Scaled-down versions, for a first look.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="A first look, all papers in under three minutes: scaled-down versions of what they state. --only and "
+            "--priority choose others.",
+        ),
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds for each; as the experiment asks if left out.")
     ] = None,
@@ -47,8 +54,8 @@ def reproduce(
         typer.Option(metavar="NAME", help="Only the experiment of this name, or those that begin with it; repeatable."),
     ] = None,
     priority: Annotated[
-        int, typer.Option(min=1, help="Leave out what is less important: 1 is headline figures only.")
-    ] = 9,
+        int | None, typer.Option(min=1, help="Leave out what is less important: 1 is headline figures only.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where runs and records go.")] = Path("reproduction"),
     docs: Annotated[
         Path | None,
@@ -64,7 +71,9 @@ def reproduce(
             "a --docs there; repeatable.",
         ),
     ] = None,
-    list_them: Annotated[bool, typer.Option("--list", help="List the experiments and run nothing.")] = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the experiments with rows, time and data, and run nothing.")
+    ] = False,
     workers: WorkerCount = None,
     device: Device = "cpu",
     as_json: AsJson = False,
@@ -80,7 +89,8 @@ def reproduce(
         if docs is not None:
             check_folder(docs, "--docs")
     from papers.experiments import PAPERS, chosen
-    from papers.pages import rows, write_overview, write_paper
+    from papers.first_look import first_look
+    from papers.pages import write_overview, write_paper
     from papers.records import Records
 
     kept = docs / "papers" / "records" if docs is not None else out / "records"
@@ -90,11 +100,13 @@ def reproduce(
 
     if quick and docs is not None:
         raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
-    papers = _papers(paper, everything, list(PAPERS))
+    papers = _papers(paper, everything or (paper is None and (list_them or quick)), list(PAPERS))
     todo = _of_priority(chosen(papers, only or []), priority)
     if list_them:
-        _list(todo)
+        _list(todo, as_json)
         return
+    if quick and not only and priority is None and not merge:
+        todo = first_look(todo)
     records = {name: records_of(name) for name in papers}
     if merge and seeds is not None:
         raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
@@ -104,20 +116,17 @@ def reproduce(
         from papers.runner import seed_runs
 
         asked_for = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
-        said = _run(asked_for, records, out, workers, device)
+        said = _run(asked_for, records, out, workers, device, quick)
     if docs is not None:
         for name in papers:
             write_paper(name, records[name], docs)
         write_overview(records_of, docs)
     if quick:
-        found = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+        scaled = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+        _print_quick(scaled, as_json)
     else:
-        asked = {experiment.id for own in todo.values() for experiment in own}
-        found = {n: [row for row in rows(n, records[n]) if row.experiment.id in asked] for n in todo}
-    if as_json:
-        print_json({name: [_as_json(row, quick) for row in own] for name, own in found.items()})
-    else:
-        _print(found, quick)
+        found = {name: _full_rows(name, own, records[name]) for name, own in todo.items()}
+        _print(found, as_json)
     for line in said.lines:
         typer.echo(line, err=True)
     pages = "" if docs is None else f" The pages of {docs} are up to date."
@@ -131,20 +140,23 @@ def _papers(paper: str | None, everything: bool, known: list[str]) -> list[str]:
     return known if paper is None else [paper]
 
 
-def _of_priority(found: Mapping[str, Sequence[Experiment]], priority: int) -> dict[str, list[Experiment]]:
+def _of_priority(found: Mapping[str, Sequence[Experiment]], priority: int | None) -> dict[str, tuple[Experiment, ...]]:
     """Those of at least this priority, by paper; papers with none are left out."""
-    left = {name: [e for e in own if e.priority <= priority] for name, own in found.items()}
+    left = {name: tuple(e for e in own if priority is None or e.priority <= priority) for name, own in found.items()}
     if not any(left.values()):
         raise InvalidInput(f"--priority {priority} leaves nothing of what is asked for: raise it, or leave it out")
     return {name: own for name, own in left.items() if own}
 
 
-def _list(todo: Mapping[str, Sequence[Experiment]]) -> None:
-    width = max(len(experiment.id) for own in todo.values() for experiment in own)
-    for name, own in todo.items():
-        for e in own:
-            figure = "not stated" if e.figure is None else f"{e.figure:.2f}"
-            typer.echo(f"{name}  {e.id:{width}}  priority {e.priority}  seeds {e.seeds:2}  {figure:>10}  {e.what}")
+def _list(todo: Mapping[str, Sequence[Experiment]], as_json: bool) -> None:
+    from papers.catalogue import entries, to_text
+
+    listed = {name: list(entries(name, own)) for name, own in todo.items()}
+    if as_json:
+        print_json({name: [entry.to_json() for entry in own] for name, own in listed.items()})
+        return
+    for line in to_text(listed):
+        typer.echo(line)
 
 
 class Summary(NamedTuple):
@@ -189,12 +201,18 @@ def _merge(
 
 
 def _run(
-    asked: Mapping[str, Sequence[SeedRun]], records: Mapping[str, Records], out: Path, workers: int | None, device: str
+    asked: Mapping[str, Sequence[SeedRun]],
+    records: Mapping[str, Records],
+    out: Path,
+    workers: int | None,
+    device: str,
+    quick: bool,
 ) -> Summary:
+    from papers.first_look import SECONDS
     from papers.runner import MissingData, Runner
 
     missing = MissingData()
-    display = Display(sum(map(len, asked.values())))
+    display = Display(sum(map(len, asked.values())), SECONDS if quick else None)
     with stoppable(display.how_to_go_on), display:
         ended = {}
         for name, own in asked.items():
@@ -208,8 +226,10 @@ class Display(Observer):
 
     PLAIN_SECONDS = 60.0
 
-    def __init__(self, total: int) -> None:
-        self._progress = progress_of("experiments")
+    def __init__(self, total: int, guess: float | None = None) -> None:
+        """Show `total` runs; `guess` is the seconds that one takes, if known, until some are done."""
+        self._progress = progress_of("experiments", time_left=True)
+        self._guess, self._durations = guess, list[float]()  # of the runs that were made
         self._task = self._progress.add_task("", total=total, now="")
         self.total, self.over = total, 0  #: runs that are asked for, and those that are done, recorded or skipped
         self._running = ""
@@ -221,6 +241,8 @@ class Display(Observer):
 
     def __enter__(self) -> Display:
         self._progress.start()
+        if left := self.seconds_left():
+            self._line(f"{counted(self.total, 'run')}, about {duration(left)} in all", always=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -229,6 +251,11 @@ class Display(Observer):
     def how_to_go_on(self) -> str:
         """What to do after an interruption."""
         return f"{self.over} of {self.total} runs are over. The same command goes on from here."
+
+    def seconds_left(self) -> float | None:
+        """How long the other runs take if they are like those before them; None as long as nothing is known."""
+        known = self._durations or ([self._guess] if self._guess else [])
+        return fmean(known) * (self.total - self.over) if known else None
 
     def told(self, progress: RunProgress) -> None:
         """Show what happens to one of them; a reason to skip is given once."""
@@ -239,9 +266,12 @@ class Display(Observer):
             self._progress.update(self._task, now=name)
             self._line(f"{name}: running", always=False)
             return
+        if progress.what == "done":
+            self._durations.append(now - self._began)
         self._progress.advance(self._task)
         self.over += 1
-        how_far = f" ({self.over} of {self.total})"
+        left = None if progress.what == "skipped" else self.seconds_left()
+        how_far = f" ({self.over} of {self.total}" + (f", about {duration(left)} left)" if left else ")")
         if progress.what == "skipped":
             again = progress.why in self._reasons
             self._reasons.add(progress.why)
@@ -302,45 +332,106 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Summary:
 def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
     from papers.pages import Row
 
-    found = []
-    for one in todo:
-        own = records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))
-        found.append(Row(one, tuple(own)))
-    return found
+    return [
+        Row(one, tuple(records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))))
+        for one in todo
+    ]
 
 
-def _as_json(row: Row, quick: bool) -> dict[str, object]:
+def _print_quick(found: Mapping[str, Sequence[Row]], as_json: bool) -> None:
+    """A table for each paper of what ran; its figures are not beside it, as a few rounds are no match for them."""
+    from papers.experiments import PAPERS
+    from papers.pages import ours, privacy_cells
+    from papers.scale import what_ran
+
+    if as_json:
+        print_json(
+            {
+                name: [
+                    {
+                        "experiment": row.experiment.id,
+                        "ran": what_ran(row.experiment, row.records),
+                        "rounds": row.rounds,
+                        "ours": row.ours,
+                        "spread": row.spread,
+                        "seeds": len(row.records),
+                        "verdict": SCALED_DOWN if row.records else row.verdict,
+                    }
+                    for row in own
+                ]
+                for name, own in found.items()
+            }
+        )
+        return
+    for name, own in found.items():
+        cells = ((r.experiment.id, what_ran(r.experiment, r.records), ours(r), *privacy_cells(r)) for r in own)
+        print_table(f"{PAPERS[name]}: {SCALED_DOWN}", left("experiment", "what ran", "accuracy", *EPSILONS), cells)
+
+
+def _full_rows(paper: str, todo: Sequence[Experiment], records: Records) -> list[Row]:
+    """The rows of the experiments that were asked for, and of the differences that are taken from these alone."""
+    from papers.experiments import gains
+    from papers.pages import gain_rows, rows
+
+    asked = {experiment.id for experiment in todo}
+    whole = {gain.id for gain in gains(paper) if gain.experiments <= asked}
+    differences = [row for row in gain_rows(paper, records) if row.experiment.id in whole] if whole else []
+    return [*(row for row in rows(paper, records) if row.experiment.id in asked), *differences]
+
+
+def _print(found: Mapping[str, Sequence[Row]], as_json: bool) -> None:
+    """A table for each paper; where a row has fewer seeds than the page, the page's figure and spread stand beside."""
+    from papers.experiments import PAPERS
+    from papers.pages import ours, privacy_cells, theirs, verdict_words
+
+    on_page = {name: _on_page(name, own) for name, own in found.items()}
+    if as_json:
+        print_json(
+            {
+                name: [_as_json(row, page) for row, page in zip(own, on_page[name], strict=True)]
+                for name, own in found.items()
+            }
+        )
+        return
+    for name, own in found.items():
+        cells = (
+            (
+                row.experiment.what, theirs(row.experiment), ours(row), *privacy_cells(row),
+                verdict_words(row) + (f"; the page has {ours(page)} on {len(page.records)} seeds" if page else ""),
+            )
+            for row, page in zip(own, on_page[name], strict=True)
+        )  # fmt: skip
+        print_table(PAPERS[name], left("experiment", "paper", "ours", *EPSILONS, "verdict"), cells)
+
+
+def _on_page(paper: str, own: Sequence[Row]) -> list[Row | None]:
+    """Of each row the same one as the repository's page has it, where that is of more seeds."""
+    from papers.catalogue import RECORDED
+    from papers.pages import gain_rows, rows
+    from papers.records import Records
+
+    if all(len(row.records) >= row.seeds_wanted for row in own):
+        return [None] * len(own)
+    records = Records(RECORDED / f"{paper}.jsonl")
+    page = {(row.experiment.id, row.experiment.at): row for row in (*rows(paper, records), *gain_rows(paper, records))}
+    beside = (page.get((row.experiment.id, row.experiment.at), row) for row in own)
+    return [other if len(other.records) > len(row.records) else None for row, other in zip(own, beside, strict=True)]
+
+
+def _as_json(row: Row, page: Row | None) -> dict[str, object]:
     return {
         "experiment": row.experiment.id,
         "what": row.experiment.what,
         "paper": row.experiment.figure,
+        "derived": bool(row.experiment.derived),
         "ours": row.ours,
         "spread": row.spread,
         "seeds": len(row.records),
-        "verdict": SCALED_DOWN if quick and row.records else row.verdict,
+        "seeds_wanted": row.seeds_wanted,
+        "tolerance": row.tolerance,
+        "verdict": row.verdict,
+        "page": None if page is None else {"ours": page.ours, "spread": page.spread, "seeds": len(page.records)},
     }
-
-
-def _print(found: Mapping[str, Sequence[Row]], quick: bool) -> None:
-    """A table for each paper; scaled-down runs stand without its figures, which a few rounds are no match for."""
-    from papers.experiments import PAPERS
-    from papers.pages import privacy_cells
-
-    for name, rows in found.items():
-        if quick:
-            cells = ((row.experiment.what, _ours(row), *privacy_cells(row)) for row in rows)
-            print_table(f"{PAPERS[name]}: {SCALED_DOWN}", left("experiment", "accuracy", *EPSILONS), cells)
-        else:
-            whole = ((row.experiment.what, _theirs(row), _ours(row), *privacy_cells(row), row.verdict) for row in rows)
-            print_table(PAPERS[name], left("experiment", "paper", "ours", *EPSILONS, "verdict"), whole)
-
-
-def _theirs(row: Row) -> str:
-    return "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"
-
-
-def _ours(row: Row) -> str:
-    return "not run" if row.ours is None else f"{row.ours:.2f}"
 
 
 __all__ = ["app"]

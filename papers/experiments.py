@@ -58,8 +58,15 @@ class Experiment:
     curves: str = ""  #: experiments that share it make one plot, over rounds
     line: str = ""  #: its name there; `what` if left out
     said: str = ""  #: how the paper puts its figure, where it is no plain number
+    about: bool = False  #: whether the paper says "about" (or ~) before its figure
+    derived: str = ""  #: how the figure was made, where the paper does not state it: such a row is not counted
     formerly: tuple[str, ...] = ()  #: settings of recorded runs that count no longer as proven what they stated as such
     same_run: str = ""  #: the experiment whose run it is too: the same settings, of which the paper states two figures
+
+    @property
+    def stated(self) -> float | None:
+        """The figure, if the paper states it itself."""
+        return None if self.derived else self.figure
 
     @property
     def recorded_as(self) -> str:
@@ -96,6 +103,16 @@ class Gain:
     where: str = ""
     fitted: bool = False  #: as of an experiment
     private: str = ""  #: the experiment whose epsilons it shows; the first of its pairs if left out
+    said: str = ""  #: as of an experiment
+    about: bool = False  #: as of an experiment
+    derived: str = ""  #: as of an experiment
+    at: int | None = None  #: as of an experiment
+    tested: int | None = None  #: the paper's number of test examples; None: as many as here
+
+    @property
+    def experiments(self) -> set[str]:
+        """All that it is taken from."""
+        return {name for pair in self.pairs for name in pair}
 
 
 def gains(paper: str) -> tuple[Gain, ...]:
@@ -134,9 +151,7 @@ def chosen(papers: Sequence[str], only: Sequence[str]) -> dict[str, tuple[Experi
 
 def _matching(name: str, offered: Mapping[str, Sequence[Experiment]]) -> list[str]:
     known = [experiment.id for own in offered.values() for experiment in own]
-    differences = {
-        gain.id: [each for pair in gain.pairs for each in pair] for paper in offered for gain in gains(paper)
-    }
+    differences = {gain.id: sorted(gain.experiments) for paper in offered for gain in gains(paper)}
     if name in known:
         return [name]
     found = differences.get(name) or [each for each in known if each.startswith(f"{name}-")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from papers.experiments import Experiment
+from papers.experiments import Experiment, Gain
 
 RECIPE = "webfed-mnist"
 QUICK = ("data.train_limit=200", "data.test_limit=200", "rounds.count=2", "evaluation.every=1")
@@ -30,6 +30,7 @@ def _headline(name: str) -> Experiment:
         overrides,
         QUICK,
         figure=after_200,
+        about=True,
         where="section 4.2.2, Figure 4",
         seeds=3,
         priority=1,
@@ -176,4 +177,18 @@ EXPERIMENTS = (
     _one_step("epsilon 3"),
     SELECTED,
     *(_weights(name) for name in WEIGHTS),
+)
+
+GAINS = (
+    Gain(
+        "gap",
+        "MNIST, after round 50: points that epsilon 3 is behind epsilon 6 and no noise, mean of both",
+        (("epsilon-6", "epsilon-3"), ("no-noise", "epsilon-3")),
+        10.0,
+        "section 4.2.2",
+        fitted=True,
+        private="epsilon-3",
+        about=True,
+        at=50,
+    ),
 )

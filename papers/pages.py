@@ -12,10 +12,12 @@ from pathlib import Path
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from papers.plots import over_rounds, plot
 from papers.records import Epsilons, Record, Records, only_claimed, worst
+from papers.scale import examined_examples
+from papers.verdicts import CLOSE, STANDARD_ERRORS, Verdict, judge_accuracy, judge_difference, sampling_error, tolerance
+from sordino.report.words import counted
 from sordino.storage.files import write_whole
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
-CLOSE = 2.0  #: points within which a figure counts as reproduced
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,20 @@ class Row:
     experiment: Experiment
     records: tuple[Record, ...]
     points: tuple[float, ...] = ()  #: of a difference: what every seed gained
+    test_error: float | None = None  #: of a difference: its standard error by the number of test examples
     readings: tuple[Row, ...] = ()  #: of the same figure, with what the paper leaves unsaid taken otherwise
 
     @property
     def accuracies(self) -> tuple[float, ...]:
         """In percent, of every seed where it is known."""
-        if self.points:
-            return self.points
+        return self.points or tuple(self.by_seed.values())
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """Accuracy in percent by seed, of an experiment's last round or of the one that it is `at`."""
         at = self.experiment.at
-        found = (r.accuracy if at is None else dict(r.curve).get(at) for r in self.records)
-        return tuple(100 * accuracy for accuracy in found if accuracy is not None)
+        found = ((r.seed, r.accuracy if at is None else dict(r.curve).get(at)) for r in self.records)
+        return {seed: 100 * accuracy for seed, accuracy in found if accuracy is not None}
 
     @property
     def ours(self) -> float | None:
@@ -63,22 +69,34 @@ class Row:
         return None if figure is None or self.ours is None else self.ours - figure
 
     @property
-    def verdict(self) -> str:
-        """Reproduced, better, worse, undecided, not run or not stated."""
+    def tolerance(self) -> float | None:
+        """Of a difference, the points that it may be away from the paper's; None where one seed shows no spread."""
+        if self.test_error is None or self.spread is None:
+            return None
+        return tolerance(self.uncertainty, self.test_error)
+
+    @property
+    def verdict(self) -> Verdict:
+        """How it compares with the paper."""
+        figure = self.experiment.figure
         if self.ours is None:
             return "not run"
-        if self.difference is None:
+        if figure is None:
             return "not stated"
-        if abs(self.difference) <= self.uncertainty and self.uncertainty > CLOSE:
-            return "undecided"
-        if abs(self.difference) <= CLOSE:
-            return "reproduced"
-        return "higher here" if self.difference > 0 else "lower here"
+        if self.test_error is not None:
+            return judge_difference(self.ours, figure, self.tolerance)
+        return judge_accuracy(self.ours, figure, self.uncertainty)
+
+    @property
+    def seeds_wanted(self) -> int:
+        """How many seeds the page has when all are run."""
+        return self.experiment.seeds
 
 
 def rows(paper: str, records: Records) -> list[Row]:
     """All experiments of a paper with what was recorded of their full runs; records of other settings do not count."""
     found: list[Row] = []
+    records = records.at_once()
     for experiment in experiments(paper):
         name, settings = experiment.recorded_as, experiment.settings(quick=False, seed=1)
         own = records.of(name, quick=False, settings=settings)
@@ -90,24 +108,25 @@ def rows(paper: str, records: Records) -> list[Row]:
 
 def gain_rows(paper: str, records: Records) -> list[Row]:
     """A row for every difference that a paper states, over the seeds that all its experiments were run with."""
-    known = {row.experiment.id: row for row in rows(paper, records)}
-    return [_gain_row(gain, known) for gain in gains(paper)]
+    found = rows(paper, records)
+    return [_gain_row(gain, {r.experiment.id: r for r in found if r.experiment.at == gain.at}) for gain in gains(paper)]
 
 
 def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
     """Its epsilons are those of its first experiment, unless it names another."""
     first, (better, worse) = known[gain.private or gain.pairs[0][0]], zip(*gain.pairs, strict=True)
-    seeds = set.intersection(*({r.seed for r in known[name].records} for name in (*better, *worse)))
-    points = [
-        statistics.fmean(_accuracy(known[a], seed) - _accuracy(known[b], seed) for a, b in gain.pairs)
-        for seed in sorted(seeds)
-    ]
+    by_seed = {name: known[name].by_seed for name in (*better, *worse)}
+    seeds = set.intersection(*map(set, by_seed.values()))
+    points = [statistics.fmean(by_seed[a][seed] - by_seed[b][seed] for a, b in gain.pairs) for seed in sorted(seeds)]
+    errors = [_test_error(known[a], known[b], gain.tested) for a, b in gain.pairs] if points else [math.inf]
     shown = replace(
         first.experiment,
         id=gain.id,
         what=gain.what,
         figure=gain.figure,
-        said="",
+        said=gain.said,
+        about=gain.about,
+        derived=gain.derived,
         where=gain.where,
         fitted=gain.fitted,
         note="",
@@ -115,11 +134,12 @@ def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
         also=(),
         curves="",
     )
-    return Row(shown, tuple(r for r in first.records if r.seed in seeds), tuple(points))
+    return Row(shown, tuple(r for r in first.records if r.seed in seeds), tuple(points), statistics.fmean(errors))
 
 
-def _accuracy(row: Row, seed: int) -> float:
-    return next(100 * (r.accuracy or 0.0) for r in row.records if r.seed == seed)
+def _test_error(first: Row, second: Row, tested: int | None) -> float:
+    here = examined_examples(first.experiment.settings(quick=False, seed=1))
+    return sampling_error(first.ours or 0.0, second.ours or 0.0, min(here, tested or here))
 
 
 def privacy_cells(row: Row) -> tuple[str, str]:
@@ -172,10 +192,10 @@ Column = tuple[str, Callable[[Row], str]]
 COLUMNS: tuple[Column, ...] = (
     ("experiment", lambda row: row.experiment.what),
     ("in the paper", lambda row: row.experiment.where),
-    ("paper", lambda row: _theirs(row.experiment)),
-    ("ours", lambda row: _ours(row)),
+    ("paper", lambda row: theirs(row.experiment)),
+    ("ours", lambda row: ours(row)),
     ("difference", lambda row: "" if row.difference is None else f"{row.difference:+.2f}"),
-    ("seeds", lambda row: str(len(row.records)) if row.records else ""),
+    ("seeds", lambda row: _seeds(row)),
     ("rounds", lambda row: str(row.rounds or "")),
     ("s/round", lambda row: _seconds(row.records[0].seconds_per_round) if row.records else ""),
     ("bytes/client", lambda row: f"{row.records[0].bytes_per_client:,.0f}" if row.records else ""),
@@ -184,14 +204,41 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def _theirs(experiment: Experiment) -> str:
-    return experiment.said or ("not stated" if experiment.figure is None else f"{experiment.figure:.2f}")
+DIFFERENCES: tuple[Column, ...] = (
+    ("difference", lambda row: row.experiment.what),
+    ("in the paper", lambda row: row.experiment.where),
+    ("paper", lambda row: theirs(row.experiment)),
+    ("ours", lambda row: ours(row)),
+    ("seeds", lambda row: _seeds(row)),
+    ("two standard errors by seeds", lambda row: _errors(row.uncertainty if row.spread is not None else None)),
+    ("by test examples", lambda row: _errors(row.test_error if row.points else None)),
+    ("verdict", lambda row: verdict_words(row)),
+)
 
 
-def _ours(row: Row) -> str:
+def _errors(one: float | None) -> str:
+    return "" if one is None else f"{STANDARD_ERRORS * one:.2f}"
+
+
+def theirs(experiment: Experiment | Gain) -> str:
+    """What the paper states, in its own words where it is no plain number."""
+    figure = experiment.figure
+    if figure is None:
+        return "not stated"
+    words = experiment.said or (f"about {figure:g}" if experiment.about else f"{figure:.2f}")
+    return f"{words} (derived)" if experiment.derived else words
+
+
+def ours(row: Row) -> str:
+    """Our mean, and the spread over seeds where there are several."""
     if row.ours is None:
         return "not run"
     return f"{row.ours:.2f}" + (f" ± {row.spread:.2f}" if row.spread is not None else "")
+
+
+def _seeds(row: Row) -> str:
+    run = len(row.records)
+    return "" if not run else f"{run} of {row.seeds_wanted}" if run < row.seeds_wanted else str(run)
 
 
 def _seconds(seconds: float) -> str:
@@ -227,6 +274,8 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
     ]
     parts += [table(ran)] if ran else []
     parts += ["Not run:", _not_run(missing)] if missing else []
+    if differences := gain_rows(paper, records):
+        parts += ["### Differences that the paper states, in points", table(differences, DIFFERENCES)]
     if added := more(paper, records):
         parts.append(added)
     notes = _by_first((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)
@@ -242,8 +291,9 @@ def _not_run(missing: Sequence[Row]) -> str:
     """A list by the place in the paper."""
 
     def named(row: Row) -> str:
-        figure = row.experiment.figure
-        return row.experiment.what + ("" if figure is None else f" (the paper: {figure:.2f})")
+        return row.experiment.what + (
+            "" if row.experiment.figure is None else f" (the paper: {theirs(row.experiment)})"
+        )
 
     places = _by_first((row.experiment.where, named(row)) for row in missing)
     return "\n".join(f"* {where}: {_listed(names)}" for where, names in places.items())
@@ -325,25 +375,40 @@ def write_paper(paper: str, records: Records, docs: Path) -> Path:
 
 OVERVIEW: tuple[Column, ...] = (
     ("experiment", lambda row: row.experiment.what),
-    ("paper", lambda row: _theirs(row.experiment)),
-    ("ours", lambda row: _ours(row)),
-    ("seeds", lambda row: str(len(row.records)) if row.records else ""),
+    ("paper", lambda row: theirs(row.experiment)),
+    ("ours", lambda row: ours(row)),
+    ("seeds", lambda row: _seeds(row)),
     ("rounds", lambda row: str(row.rounds or "")),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
-    ("verdict", lambda row: _verdict(row)),
+    ("verdict", lambda row: _with_readings(row)),
     ("command", lambda row: f"`--only {row.experiment.id}`"),
 )
 
 
-def _verdict(row: Row) -> str:
-    fitted = ", fitted" if row.experiment.fitted and row.records else ""
-    others = (f"; {other.experiment.instead[1]}: {_ours(other)}" for other in row.readings if other.records)
-    return row.verdict + fitted + "".join(others)
+def verdict_words(row: Row) -> str:
+    """The verdict with what it rests on: the tolerance of a difference, figures in view, and how many seeds."""
+    if row.experiment.figure is None or not row.records:
+        return row.verdict
+    run = len(row.accuracies)
+    few = f"{run} of {row.seeds_wanted} seeds" if run < row.seeds_wanted else "one seed" if run == 1 else ""
+    parts = (
+        row.verdict,
+        "" if row.tolerance is None else f"tolerance {row.tolerance:.2f}",
+        "fitted" if row.experiment.fitted else "",
+        few,
+    )
+    words = ", ".join(part for part in parts if part)
+    return f"derived, not counted ({words})" if row.experiment.derived else words
+
+
+def _with_readings(row: Row) -> str:
+    others = (f"; {other.experiment.instead[1]}: {ours(other)}" for other in row.readings if other.records)
+    return verdict_words(row) + "".join(others)
 
 
 def _stated(paper: str, records: Records) -> list[Row]:
-    """A row for every accuracy that a paper states, other readings of it within."""
+    """A row for every accuracy that a paper states or implies, other readings of it within."""
     found = [row for row in rows(paper, records) if row.experiment.figure is not None]
     beside = [row for row in found if row.experiment.instead[0]]
     return [
@@ -354,48 +419,68 @@ def _stated(paper: str, records: Records) -> list[Row]:
 
 
 def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
-    """docs/reproduction.md: one row for every stated figure of the five papers."""
+    """docs/reproduction.md: one row for every figure of the five papers, and a count of those that they state."""
     parts = ["# The papers' figures, and ours", _overview_words()]
     for paper, title in PAPERS.items():
         found = [*_stated(paper, records_of(paper)), *gain_rows(paper, records_of(paper))]
-        by_verdict = {verdict: [row for row in found if row.verdict == verdict] for verdict in _VERDICTS}
-        said = ", ".join(_counted(verdict, own) for verdict, own in by_verdict.items() if own)
         parts.append(f"## [{title}](papers/{paper}.md)")
         claims = f" {claimed}" if (claimed := _claims(paper)) else ""
-        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said}.{claims}")
+        parts.append(f"`sordino reproduce {paper}`; {tally(found)}{claims}")
         parts.append(table(found, OVERVIEW))
     path = docs / "reproduction.md"
     write_whole(path, ("\n\n".join(parts) + "\n").encode())
     return path
 
 
-_VERDICTS = ("reproduced", "undecided", "higher here", "lower here", "not run")
+def tally(found: Sequence[Row]) -> str:
+    """How many stated figures had which verdict; rows with a derived figure are left out, and that is said."""
+    stated = [row for row in found if not row.experiment.derived]
+    by_verdict = {verdict: [row for row in stated if row.verdict == verdict] for verdict in _VERDICTS}
+    words = ", ".join(_counted(verdict, own) for verdict, own in by_verdict.items() if own)
+    derived = len(found) - len(stated)
+    left_out = f" Not counted: {counted(derived, 'row')} with a derived figure." if derived else ""
+    return f"{counted(len(stated), 'stated figure')}: {words}.{left_out}"
 
 
-def _counted(verdict: str, found: Sequence[Row]) -> str:
-    fitted = sum(row.experiment.fitted for row in found)
-    how_many = "" if fitted == len(found) else f"{fitted} of them "
-    return f"{len(found)} {verdict}" + (f" ({how_many}fitted)" if fitted else "")
+_VERDICTS: tuple[Verdict, ...] = ("reproduced", "undecided", "higher here", "lower here", "not run")
+
+
+def _counted(verdict: Verdict, found: Sequence[Row]) -> str:
+    kinds = {
+        "fitted": sum(row.experiment.fitted for row in found),
+        "on one seed": sum(len(row.accuracies) == 1 for row in found),
+    }
+    details = [f"{'' if number == len(found) else f'{number} '}{kind}" for kind, number in kinds.items() if number]
+    return f"{len(found)} {verdict}" + (f" ({', '.join(details)})" if details else "")
 
 
 def _overview_words() -> str:
     return (
-        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. *Undecided*: the mean "
-        "over our seeds has a larger standard error than that, and the paper's figure lies within it. *Fitted*: "
-        "something that the paper leaves open was settled with this figure in view, so that it confirms less. Where "
-        "we are further away, the paper's page says what was tried and what the paper leaves unsaid; what another "
-        "reading of that comes to stands behind the verdict, if it was chosen without looking at test examples (its "
-        "epsilons are on the paper's page).\n\n"
+        f"Every row is a figure of a paper. *Reproduced* means within {CLOSE:g} points. *Undecided*: the mean over our "
+        "seeds has a larger standard error than that, and the paper's figure lies within it. *Fitted*: something that "
+        "the paper leaves open was settled with this figure in view, so that it confirms less. *Derived*: the paper "
+        "does not state the figure, it follows from what it states; such rows are not counted. A verdict on one seed, "
+        "or on fewer than the page is to have, says so: one seed has no spread. Where we are further away, the "
+        "paper's page says what was tried and what the paper leaves unsaid; what another reading of that comes to "
+        "stands behind the verdict, if it was chosen without looking at test examples (its epsilons are on the "
+        "paper's page).\n\n"
+        f"*Differences* (points lost or gained) have a tolerance of their own, as {CLOSE:g} points would confirm the "
+        "opposite of a difference of one. It is two standard errors: of the spread over seeds, and of the number of "
+        "test examples (ours or the paper's, whichever are fewer, as if both accuracies were of separate examples). "
+        "Beyond it, a difference is higher or lower here. Within it, it is reproduced if it is also within "
+        f"{CLOSE:g} points and told from zero, and undecided otherwise. The papers' own spreads are unknown.\n\n"
         "Claimed epsilons are the papers' own, added up over a client's uploads where they are of one upload (WebFed). "
         "The proven ones are what Sordino can prove for the same run, with what may change and who is looking. "
         "PrivUnit's are claimed: they hold for real numbers, and the program computes with floats. Of several seeds, "
         "and of clients with epsilons of their own, the largest is shown; a run's statement has everyone's. Made by "
         "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
-        "In a clone, `sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after "
-        "an interruption the same command goes on. Records made on another machine are taken over, and these pages "
-        "made anew, by `sordino reproduce PAPER --merge PLACE --docs docs`: PLACE is the file of records, or the "
-        "folder that was `--out` there. Records of runs with other settings are refused."
+        "In a clone, `sordino reproduce PAPER --only NAME` runs a row again, and after an interruption the same "
+        "command goes on. `sordino reproduce --list` lists all experiments with their rows, recorded time and data, "
+        "and `sordino reproduce --quick` is a first look at small scale, in under three minutes on two cores. "
+        "Records made on another machine are taken over, and these pages made anew, by `sordino reproduce PAPER "
+        "--merge PLACE --docs docs`: PLACE is the file of records, or the folder that was `--out` there. Records of "
+        "runs with other settings are refused."
     )
 
 
-__all__ = ["Row", "paper_section", "rows", "table", "write_overview", "write_paper"]
+__all__ = ["Row", "ours", "paper_section", "rows", "table", "theirs", "verdict_words", "write_overview", "write_paper"]

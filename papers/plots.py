@@ -83,13 +83,13 @@ def plot(title: str, rows: Sequence[Row]) -> str:
     numeric = all(x is not None for x, _ in points)
     places = [float(x) if numeric and x is not None else float(k) for k, (x, _) in enumerate(points)]
     order = sorted(range(len(places)), key=lambda k: places[k])
-    shown = [v for row in rows for v in (*_reach(row), row.experiment.figure) if v is not None]
+    shown = [v for row in rows for v in (*_reach(row), row.experiment.stated) if v is not None]
     frame = _Frame.around(places, shown, numeric and min(places) > 0 and max(places) >= WIDE * min(places))
     labels = [f"{places[k]:g}" if numeric else rows[k].experiment.id.rpartition("-")[2] for k in order]
     parts = list(frame.drawn(title, zip((places[k] for k in order), labels, strict=True), rows[0].experiment.axis))
     across, up = frame.across, frame.up
     ours = [(across(places[k]), o, rows[k]) for k in order if (o := rows[k].ours) is not None]
-    stated = [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.figure) is not None]
+    stated = [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.stated) is not None]
     parts += stated
     if numeric and len(ours) > 1:
         line = " ".join(f"{x:.1f},{up(o):.1f}" for x, o, _ in ours)
@@ -137,7 +137,7 @@ class _Line:
         for round in sorted(set.intersection(*(set(curve) for curve in curves))):
             values = [100 * curve[round] for curve in curves]
             points.append((round, statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0))
-        figures = ((row.rounds, row.experiment.figure) for row in rows)
+        figures = ((row.rounds, row.experiment.stated) for row in rows)
         stated = tuple((round, figure) for round, figure in figures if round is not None and figure is not None)
         return cls(experiment.line or experiment.what, tuple(points), stated)
 

@@ -121,6 +121,10 @@ class Records:
         """Every record, the latest of equal ones."""
         return list({(record.experiment, record.seed, record.quick): record for record in self.lines()}.values())
 
+    def at_once(self) -> Records:
+        """The same records as they are now, read once for many questions."""
+        return _Snapshot(self.path, self.all())
+
     def of(self, experiment: str, *, quick: bool, settings: Recipe | None = None) -> list[Record]:
         """An experiment's records, by seed; only those that were made with `settings`, where they are given."""
         own = [record for record in self.all() if (record.experiment, record.quick) == (experiment, quick)]
@@ -132,6 +136,17 @@ class Records:
         """Write a record down."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, record.to_line().encode())
+
+
+class _Snapshot(Records):
+    """Records that were read before."""
+
+    def __init__(self, path: Path, found: list[Record]) -> None:
+        super().__init__(path)
+        self._found = found
+
+    def all(self) -> list[Record]:
+        return self._found
 
 
 def today() -> str:

@@ -267,8 +267,8 @@ def test_the_overview_says_which_figures_were_in_view_and_what_claims_are(monkey
     module = SimpleNamespace(EXPERIMENTS=found, CLAIMS="Claimed is something else.")
     monkeypatch.setattr(listing, "import_module", lambda name: module)
     overview = write_overview(lambda _: records, tmp_path).read_text()
-    assert "3 stated figures: 3 reproduced (2 of them fitted). Claimed is something else." in overview
-    assert overview.count("reproduced, fitted |") == 2 * len(PAPERS)
+    assert "3 stated figures: 3 reproduced (2 fitted, on one seed). Claimed is something else." in overview
+    assert overview.count("reproduced, fitted, one seed |") == 2 * len(PAPERS)
     assert "Claimed is something else." in write_paper("ldp-fl", records, tmp_path).read_text()
 
 
@@ -290,11 +290,11 @@ def test_another_reading_stands_beside_a_figure_and_is_none_of_its_own(monkeypat
     records = Records(tmp_path / "ldp-fl.jsonl")
     records.add(record("e", 1, 0.5, fingerprint=essence(first.settings(quick=False, seed=1))))
     monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=[first, other]))
-    assert "| lower here |" in write_overview(lambda _: records, tmp_path).read_text()
+    assert "| lower here, one seed |" in write_overview(lambda _: records, tmp_path).read_text()
     records.add(record("e-other", 1, 0.59, fingerprint=essence(other.settings(quick=False, seed=1))))
     overview = write_overview(lambda _: records, tmp_path).read_text()
-    assert "1 stated figures: 1 lower here." in overview and "| row, otherwise |" not in overview
-    assert "| lower here; otherwise: 59.00 |" in overview
+    assert "1 stated figure: 1 lower here (on one seed)." in overview and "| row, otherwise |" not in overview
+    assert "| lower here, one seed; otherwise: 59.00 |" in overview
     assert "| row, otherwise |  | 60.00 | 59.00 | -1.00 |" in write_paper("ldp-fl", records, tmp_path).read_text()
 
 
