@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from sordino.errors import InvalidInput
 from sordino.learning import imagenet, models
@@ -367,8 +366,7 @@ def _check_layer(up_to: str, layers: Mapping[str, nn.Module]) -> None:
 
 def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:
     with torch.no_grad():
-        features: Tensor = functional_call(module, dict(named), (x,))
-    return features
+        return models.call(module, named, (x,))
 
 
 def derivatives(orientations: int, reach: int = 2) -> Tensor:
