@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe, shipped
@@ -178,16 +179,33 @@ def test_check_reads_ones_own_data(tmp_path: Path, write: bool, settings: list[s
     "settings",
     [
         ["model.name=tests.methods.own_networks:Dropping"],
+        ["model.name=ldp-fed", "model.buffers=local"],
         ["method.coarsening=24", "method.resolution=4"],
         ['split={kind="sizes",sizes=[0,50],at_least=0}'],
     ],
-    ids=["a network that draws", "no room for the noise", "an empty silo"],
+    ids=["a network that draws", "batch norm", "no room for the noise", "an empty silo"],
 )
 def test_check_builds_the_method_as_a_run_does(settings: list[str]) -> None:
     changes = [part for setting in settings for part in ("--set", setting)]
     (found,) = as_json("check", "quickstart", *changes, exit_code=1)["problems"]
     with pytest.raises(InvalidInput) as refused:
         run(Recipe.load("quickstart", settings))
+    assert found == str(refused.value)
+
+
+class Averaging(nn.Sequential):
+    """Batch norm of a kind that cannot be computed for many clients."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64, momentum=None), nn.Linear(64, classes))
+
+
+def test_check_tries_whether_a_model_can_be_trained() -> None:
+    settings = ["model.name=tests.test_cli_recipes:Averaging", "model.buffers=local"]
+    changes = [part for setting in settings for part in ("--set", setting)]
+    (found,) = as_json("check", "fedavg-digits", *changes, exit_code=1)["problems"]
+    with pytest.raises(InvalidInput, match="momentum") as refused:
+        run(Recipe.load("fedavg-digits", settings), workers=1)
     assert found == str(refused.value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.datasets import KNOWN, Listing
 from sordino.learning.splits import SizesSplit
 from sordino.mechanisms.spec import per_layer
@@ -18,23 +18,28 @@ def problems(recipe: Recipe) -> list[str]:
     share, or what `split.sizes` says. One's own data is read, as a run reads it.
     """
     from sordino import channels
+    from sordino.learning import models
+    from sordino.learning.stacked_model import LOOP, StackedModel, probes
     from sordino.runs.federation import wire
 
     listing = _listing(recipe)
     try:
         if listing is None:
-            method = wire(recipe).method
+            found = wire(recipe)
+            method, model, seen = found.method, found.model, found.record_shape
         else:
             try:
-                blueprint, _ = blueprint_of(recipe, listing.shape, len(listing.classes), _sizes(recipe, listing))
+                blueprint, seen = blueprint_of(recipe, listing.shape, len(listing.classes), _sizes(recipe, listing))
             except InvalidInput as error:
                 return [f"model: {error}"]
-            if found := _range_problems(recipe, blueprint):
-                return found
-            method = recipe.method.build(blueprint)
+            if wrong := _range_problems(recipe, blueprint):
+                return wrong
+            method, model = recipe.method.build(blueprint), blueprint.model
             channels.releases(recipe, method)
         recipe.method.channel.simulated_sides(recipe, method)
-    except InvalidInput as error:
+        if recipe.model.is_own:
+            StackedModel(model, models.loss_for(recipe.model.name), LOOP, models.CPU).try_out(probes(seen))
+    except SordinoError as error:
         return [str(error)]
     return []
 
