@@ -288,6 +288,14 @@ def test_a_head_is_planned_from_plain_numbers_to_grids_noise_and_bytes():
     assert gradient["mean_noise"] == pytest.approx(per_value, rel=0.1)
 
 
+def test_two_silos_alone_need_no_secure_sum():
+    pytest.importorskip("torch")
+    settings = ("data.source=digits", "data.train_limit=60", "method.extractor.angles=2")
+    changes = [part for setting in settings for part in ("--set", setting)]
+    found = planned("proven-mnist", "--clients", "2", "--honest", "1", "--set", "split.clients=10", *changes)
+    assert (found["honest"], found["adversary"]) == (1, "server")
+
+
 def test_every_silo_alone_needs_as_much_noise_as_all_honest_ones_together():
     pytest.importorskip("torch")
     summed, alone = (planned(*HEAD, "--values", "39700", *more) for more in ((), ("--honest", "1")))

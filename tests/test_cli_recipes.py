@@ -6,9 +6,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
+from sordino.errors import InvalidInput
 from sordino.recipe import Recipe, shipped
+from sordino.runs.simulation import run
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -134,16 +138,75 @@ def test_check_asks_the_model_too(settings: list[str], line: str) -> None:
     assert problem.startswith(line)
 
 
-def test_check_leaves_ones_own_data_alone(tmp_path: Path) -> None:
+OWN = """name = "mine"
+seed = 1
+data = { source = "SOURCE", classes = ["a", "b"], mean = [0], std = [1] }
+split = { kind = "iid", clients = 2 }
+model = { name = "logistic" }
+method = { name = "fedavg" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "settings", "word"),
+    [
+        (True, [], None),
+        (False, [], "no such file"),
+        (True, ["split.clients=9"], "at_least"),
+        (True, ['model.name="mlp"', "model.options.hidden=0"], "hidden"),
+    ],
+    ids=["fits", "no file", "too few records", "wrong option"],
+)
+def test_check_reads_ones_own_data(tmp_path: Path, write: bool, settings: list[str], word: str | None) -> None:
+    """And refuses what a run would refuse, in the same words."""
+    if write:
+        np.savez(tmp_path / "x.npz", x_train=np.zeros((6, 4)), y_train=np.arange(6) % 2,
+                 x_test=np.zeros((2, 4)), y_test=np.arange(2))  # fmt: skip
     mine = tmp_path / "mine.toml"
-    mine.write_text(
-        """name = "mine"
-        data = { source = "x.npz", classes = ["a", "b"], mean = [0], std = [1] }
-        split = { kind = "iid", clients = 2 }
-        model = { name = "logistic" }
-        method = { name = "fedavg" }"""
-    )
-    assert sordino("check", mine).exit_code == 0
+    mine.write_text(OWN.replace("SOURCE", str(tmp_path / "x.npz")))
+    recipe = Recipe.load(mine, settings)
+    changes = [part for setting in settings for part in ("--set", setting)]
+    found = as_json("check", mine, *changes, exit_code=int(word is not None))["problems"]
+    if word is None:
+        assert found == []
+        return
+    with pytest.raises(InvalidInput, match=word) as refused:
+        run(recipe)
+    assert found == [str(refused.value)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.name=tests.methods.own_networks:Dropping"],
+        ["model.name=ldp-fed", "model.buffers=local"],
+        ["method.coarsening=24", "method.resolution=4"],
+        ['split={kind="sizes",sizes=[0,50],at_least=0}'],
+    ],
+    ids=["a network that draws", "batch norm", "no room for the noise", "an empty silo"],
+)
+def test_check_builds_the_method_as_a_run_does(settings: list[str]) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    (found,) = as_json("check", "quickstart", *changes, exit_code=1)["problems"]
+    with pytest.raises(InvalidInput) as refused:
+        run(Recipe.load("quickstart", settings))
+    assert found == str(refused.value)
+
+
+class Averaging(nn.Sequential):
+    """Batch norm of a kind that cannot be computed for many clients."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64, momentum=None), nn.Linear(64, classes))
+
+
+def test_check_tries_whether_a_model_can_be_trained() -> None:
+    settings = ["model.name=tests.test_cli_recipes:Averaging", "model.buffers=local"]
+    changes = [part for setting in settings for part in ("--set", setting)]
+    (found,) = as_json("check", "fedavg-digits", *changes, exit_code=1)["problems"]
+    with pytest.raises(InvalidInput, match="momentum") as refused:
+        run(Recipe.load("fedavg-digits", settings), workers=1)
+    assert found == str(refused.value)
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path) -> None:

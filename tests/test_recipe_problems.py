@@ -134,11 +134,12 @@ SINGLE: dict[str, tuple[str, Any, str]] = {
         1,
         "training.epoch: unknown key; did you mean 'epochs'? keys here: steps, epochs",
     ),
+    "misplaced strength": ("method.epsilon", 1.0, "method.epsilon: unknown key; did you mean 'clients.epsilon'? "),
     "misplaced key": ("epochs", 1, "epochs: unknown key; did you mean 'training.epochs'? keys here: name, summary"),
     "option of a model": (
         "model.norm",
         "group",
-        "model.norm: unknown key; did you mean 'method.mechanism.norm'? an option of the model is set as "
+        "model.norm: unknown key; did you mean 'method.norm'? an option of the model is set as "
         "model.options.norm; keys here: name, options",
     ),
     "strange key": ("training.zzz", 1, "training.zzz: unknown key; keys here: steps, epochs"),

@@ -58,14 +58,13 @@ def show(name: RecipeName, settings: Overrides = None, as_json: AsJson = False) 
 def check(name: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
     """Say everything that is wrong with a recipe, before any work. The exit code is 1 if something is.
 
-    The model is made and compared with the range's layers where the data set is known by name; your own data is not
-    looked at.
+    Model and method are made as a run makes them, and your own data is read; a data set known by name is not loaded.
     """
     from sordino.recipe import Recipe, RecipeInvalid
 
     try:
         recipe = Recipe.load(name, settings or ())
-        if problems := _model_problems(recipe):
+        if problems := _problems(recipe):
             raise RecipeInvalid(problems, f"the recipe {recipe.name!r}")
     except RecipeInvalid as error:
         if as_json:
@@ -160,25 +159,12 @@ def _meaning(key: Key) -> str:
     return f"{key.description} [{', '.join(key.forms)}]" if key.forms else key.description
 
 
-def _model_problems(recipe: Recipe) -> list[str]:
-    """What is wrong with the model's name or options, or with the layers that the range names."""
-    from sordino.learning.datasets import KNOWN
-    from sordino.mechanisms.spec import per_layer
-    from sordino.methods.blueprint import blueprint_of
-
-    if (listing := KNOWN.get(recipe.data.source)) is None:
-        return []
+def _problems(recipe: Recipe) -> list[str]:
+    """What a run would refuse; without PyTorch nobody can say."""
     try:
-        blueprint, _ = blueprint_of(recipe, listing.shape, len(listing.classes), ())
+        from sordino.runs import recipe_check
+
+        return recipe_check.problems(recipe)
     except ImportError:
-        typer.echo("The model is not checked: that needs PyTorch (the extra 'learn').", err=True)
+        typer.echo("Model, method and data are not checked: that needs PyTorch (the extra 'learn').", err=True)
         return []
-    except InvalidInput as error:
-        return [f"model: {error}"]
-    found, range_ = [], getattr(recipe.method, "range", None)
-    for name in ("radius", "centre"):
-        try:
-            per_layer(name, getattr(range_, name, None) or 0.0, blueprint.layout.layers)
-        except InvalidInput as error:
-            found.append(str(error))
-    return found

@@ -208,7 +208,7 @@ class Guard:
         at_once = min(records, extractors.PIECE)
         seconds = records * size * (2 * maps / _OPERATIONS + _FEATURE)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for whitening features")
-        whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * size)
+        whole = records * (_NUMBER * math.prod(shape) + 2 * _WHOLE * (size + extractor.scores))
         between = at_once * 2 * _NUMBER * size + _AT_ONCE * max(linear_head.BLOCK, linear_head.FEWEST_ROWS * size)
         squares = 6 * _NUMBER * maps * maps  # second moments, their eigenvectors, what records are whitened by
         self.require(Reason.LIMIT_MEMORY, (whole + between + squares) / 1e6, self.limits.memory, "megabytes")

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples, Normalisation
-from sordino.learning.models import Loss, has_batch_norm, parameter_layout, statistics_keepers
+from sordino.learning.models import Loss, call, has_batch_norm, parameter_layout, statistics_keepers
 
 PIECE = 1000  #: examples scored at a time, always: whoever computes a piece gets the same figures
 
@@ -120,7 +119,7 @@ def score(
     x = torch.from_numpy(inputs).to(device)
     y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece.where])).to(device)
     with torch.no_grad():
-        scores = functional_call(module, {**named, **own}, (x,))
+        scores = call(module, {**named, **own}, (x,))
         found = scores.argmax(dim=1).cpu().numpy()
         total = float(loss(scores, y)) * len(found)
     labels = y.cpu().numpy()

@@ -7,6 +7,9 @@ whole vector u of norm at most `features`, and r, scaled by what clipping leaves
 Nothing of it depends on other records. Scores are products of whole numbers whose sums stay below 2^53, so that float64
 has them exactly in any order; the exponential is a table of whole numbers; everything else is one correctly rounded
 operation (+ - * / sqrt, rounding) at a time, value by value. docs/bits.md says it step by step; web pages do the same.
+
+A head may add to scores that a frozen network gives the record, as an adapter does: r = softmax(s + W x) - onehot(y).
+The network's s are whole steps of the exponential's table. They change what r is, and not how long it may be.
 """
 
 from __future__ import annotations
@@ -149,6 +152,7 @@ class LinearHead:
         everyone = Rounded(
             torch.cat([own.whole for own in records]).float(), torch.cat([own.scale for own in records]),
             torch.cat([own.length for own in records]), longest,
+            None if records[0].base is None else torch.cat([own.base for own in records if own.base is not None]),
         )  # fmt: skip
         products = weights.digits(longest).products(everyone.whole)
         residual, shortened, shares = residuals(everyone, products, torch.cat(list(labels)), clip, limit)
@@ -207,6 +211,7 @@ class Rounded:
     scale: Tensor
     length: Tensor
     longest: int  #: no row of `whole` is longer
+    base: Tensor | None = None  #: `[n, classes]`, the scores that the head adds to, in steps of the table
 
     @classmethod
     def of(cls, x: Tensor, bias: bool, limit: int) -> Rounded:
@@ -232,7 +237,8 @@ class Rounded:
 
     def rows(self, index: Tensor | slice) -> Rounded:
         """Some of the records."""
-        return replace(self, whole=self.whole[index], scale=self.scale[index], length=self.length[index])
+        base = None if self.base is None else self.base[index]
+        return replace(self, whole=self.whole[index], scale=self.scale[index], length=self.length[index], base=base)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
@@ -283,6 +289,8 @@ def residuals(
     """
     classes = products.shape[1]
     scores = products / (records.scale * 2.0**WEIGHT_BITS).unsqueeze(1)
+    if records.base is not None:
+        scores = scores + records.base.double() / SCORE_STEPS
     below = (scores.amax(dim=1, keepdim=True) - scores) * SCORE_STEPS
     index = torch.floor(torch.clamp(below, max=float(LOWEST_SCORE * SCORE_STEPS)) + 0.5).long()
     likely = exponentials(products.device)[index]
@@ -296,6 +304,16 @@ def residuals(
     factor = torch.where(shortened, records.length * over(clip, length), records.length) * (aim(limit, classes) / clip)
     found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
     return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
+
+
+def whole_scores(scores: Tensor) -> Tensor:
+    """int16 `[n, classes]`: scores below the largest of their record, in steps of the table; 0 where one is no number.
+
+    The softmax of them is that of the scores, but for rounding.
+    """
+    below = scores.double() - scores.double().amax(dim=1, keepdim=True)
+    whole = torch.round(below.clamp(min=float(-LOWEST_SCORE)) * SCORE_STEPS)
+    return torch.where(torch.isfinite(whole).all(dim=1, keepdim=True), whole, 0.0).to(torch.int16)
 
 
 @lru_cache(maxsize=4)
@@ -326,5 +344,5 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 __all__ = [
     "HeadSums", "LinearHead", "Rounded", "WholeWeights", "aim", "blocks", "exponentials", "of", "power_of_two",
-    "residuals", "rounded_within", "split_clip",
+    "residuals", "rounded_within", "split_clip", "whole_scores",
 ]  # fmt: skip

@@ -10,11 +10,12 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, chain, groupby, islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, ValidationError, validate_call
 from pydantic_core import ErrorDetails
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
@@ -387,19 +389,33 @@ def names() -> tuple[str, ...]:
 def build(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network `name` (or `package.module:Class`) for records of `input_shape`, with one score per class.
 
-    What it draws from PyTorch's global generator when it is built follows from `seed`; the generator itself is left
-    alone.
+    What it draws from the global generators of PyTorch, NumPy and Python when it is built follows from `seed`; the
+    generators themselves are left alone.
     """
     module = untried(name, seed, input_shape=input_shape, classes=classes, **options)
     if is_own(name):
-        with torch_seed(0):
+        with _every_seed(0):
             _try(name, module, tuple(input_shape), classes)
     return module
 
 
+@contextmanager
+def _every_seed(seed: int) -> Iterator[None]:
+    """The global generators of PyTorch, NumPy and Python at a seed for a while, and afterwards as before."""
+    numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002 (others draw from it)
+    try:
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF])  # noqa: NPY002
+        random.seed(seed)
+        with torch_seed(seed):
+            yield
+    finally:
+        np.random.set_state(numpys)  # noqa: NPY002
+        random.setstate(pythons)
+
+
 def untried(name: str, seed: int = 0, /, *, input_shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The network as `build` makes it; one's own is not tried on any record yet, so that its size can be told first."""
-    with torch_seed(seed):
+    with _every_seed(seed):
         if own := _own_address(name):
             return _imported(own, tuple(input_shape), classes, options)
         return _described(name)(name, {"input_shape": input_shape, "classes": classes, **options})
@@ -539,6 +555,23 @@ def parameter_layout(module: nn.Module) -> ParameterLayout:
     shapes = tuple(tuple(parameter.shape) for parameter in found.values())
     sizes = tuple(parameter.numel() for parameter in found.values())
     return ParameterLayout(tuple(found), shapes, sizes, _layers(tuple(found), sizes))
+
+
+def call(module: nn.Module, tensors: Mapping[str, Tensor], args: tuple[object, ...]) -> Tensor:
+    """`module(*args)` with these tensors in the place of its own, wherever the module uses them.
+
+    A tensor that several submodules share is given once, by the name that `named_parameters()` has for it. A submodule
+    that has several names is one: PyTorch's own tying of weights would leave it with the tensors of this call.
+    """
+    given, first = dict(tensors), dict[int, str]()
+    for owner, part in module.named_modules():
+        each = {"recurse": False, "remove_duplicate": False}
+        for own, tensor in chain(part.named_parameters(**each), part.named_buffers(**each)):
+            name = f"{owner}.{own}".lstrip(".")
+            if (known := first.setdefault(id(tensor), name)) != name and known in tensors:
+                given[name] = tensors[known]
+    found: Tensor = functional_call(module, given, args, tie_weights=False)
+    return found
 
 
 def _layers(named: Sequence[str], sizes: Sequence[int]) -> tuple[LayerSlice, ...]:

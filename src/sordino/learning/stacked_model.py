@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
 from sordino.learning.layers import ClientKernels
-from sordino.learning.models import Loss, Network, parameter_layout, set_training, torch_seed
+from sordino.learning.models import Loss, Network, call, parameter_layout, set_training, torch_seed
 from sordino.learning.replay import Output, Replayer
 from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
@@ -274,8 +274,7 @@ class StackedModel:
         return {name: piece.view(*lead, *self.shapes[name]) for name, piece in zip(self.shapes, pieces, strict=True)}
 
     def _scores(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, *masks: Tensor) -> Tensor:
-        scores: Tensor = functional_call(self._model, (named, buffers), (x, masks) if masks else (x,))
-        return scores
+        return call(self._model, {**named, **buffers}, (x, masks) if masks else (x,))
 
     def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
         return self._loss(self._scores(named, buffers, x, *masks), y)

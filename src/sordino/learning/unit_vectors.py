@@ -24,7 +24,15 @@ from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
 from sordino.learning.correct_rounding import divided, over, root
-from sordino.learning.linear_head import FEATURE_BITS, Rounded, aim, blocks, power_of_two, rounded_within
+from sordino.learning.linear_head import (
+    FEATURE_BITS,
+    SCORE_STEPS,
+    Rounded,
+    aim,
+    blocks,
+    power_of_two,
+    rounded_within,
+)
 
 VALUE_BITS = 20  #: binary places of a feature
 LARGEST = 2.0**22  #: features beyond it, in these places, count as it
@@ -39,13 +47,14 @@ class Form:
     """The form of a record's features: maps of cells, and how they are brought to normal form.
 
     `roots` says how often the square root is taken, `groups` how many groups of maps are normalised by themselves (0:
-    none are).
+    none are). Behind the features may lie `scores` of a frozen network, to which a head adds.
     """
 
     maps: int
     cells: int
     groups: int = 1
     roots: int = 1
+    scores: int = 0
 
     def __post_init__(self) -> None:
         if self.groups and self.maps % self.groups:
@@ -61,6 +70,11 @@ class Form:
     def size(self) -> int:
         """Features of a record."""
         return self.maps * self.cells
+
+    @property
+    def width(self) -> int:
+        """All whole numbers of a record: features, then scores."""
+        return self.size + self.scores
 
     @property
     def moments(self) -> int:
@@ -106,11 +120,13 @@ def _normalised(features: Tensor, form: Form) -> Tensor:
 
 
 def second_moments(units: Tensor, form: Form, limit: int) -> Tensor:
-    """int64 `[moments]`: the exact A and m of unit vectors `[n, size]` of this limit; of A the upper triangle."""
+    """int64 `[moments]`: the exact A and m of unit vectors `[n, width]` of this limit; of A the upper triangle."""
     square = torch.zeros(form.maps, form.maps, dtype=torch.int64, device=units.device)
     mean = torch.zeros(form.maps, dtype=torch.int64, device=units.device)
     for part in blocks(len(units), form.size, units.device):
-        columns = units[part].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
+        columns = (
+            units[part, : form.size].double().reshape(-1, form.maps, form.cells).transpose(0, 1).reshape(form.maps, -1)
+        )
         square += (columns @ columns.T).long()
         mean += columns.sum(dim=1).long()
     rows, columns = torch.triu_indices(form.maps, form.maps)
@@ -160,7 +176,7 @@ class Whitening:
 
 
 def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: float, limit: int) -> Rounded:
-    """Unit vectors `[n, size]` whitened, of length 1, each with an input of `bias` for the bias, as whole vectors.
+    """Unit vectors `[n, width]` whitened, of length 1, each with an input of `bias` for the bias, as whole vectors.
 
     A row of `whole` is at most `limit` long. L and c are taken as a plan may carry them: whole, and not beyond reach.
     """
@@ -171,7 +187,7 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
     )
     scale = torch.empty(len(units), dtype=torch.float64, device=units.device)
     for part in blocks(len(units), form.size, units.device):
-        rows = left @ units[part].double().reshape(-1, form.maps, form.cells) - centre.unsqueeze(1)
+        rows = left @ units[part, : form.size].double().reshape(-1, form.maps, form.cells) - centre.unsqueeze(1)
         rows = rows.flatten(1)
         power = power_of_two(FEATURE_BITS - torch.frexp(rows.abs().amax(dim=1)).exponent)
         fixed = torch.round(rows * power.unsqueeze(1))
@@ -183,11 +199,11 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
         whole[part] = rows.to(whole.dtype)
         scale[part] = factor * shorter * norm.clamp(min=1.0)
     length = torch.full_like(scale, math.sqrt(1 + bias * bias))
-    return Rounded(whole, scale, length, limit)
+    return Rounded(whole, scale, length, limit, units[:, form.size :].clone() if form.scores else None)
 
 
 class WhitenedHead(nn.Module):
-    """The same for scoring: unit vectors `[n, size]` to the scores of a linear layer, in float32."""
+    """The same for scoring: unit vectors `[n, width]` to the scores of a linear layer, in float32."""
 
     left: Tensor
     centre: Tensor
@@ -201,10 +217,11 @@ class WhitenedHead(nn.Module):
 
     def forward(self, units: Tensor) -> Tensor:
         """Scores `[n, classes]`."""
-        rows = units.to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
+        rows = units[:, : self.form.size].to(self.left.dtype).reshape(-1, self.form.maps, self.form.cells)
         rows = (self.left @ rows - self.centre.unsqueeze(1)).flatten(1)
         rows = nn.functional.normalize(rows, dim=1)
-        return nn.functional.linear(rows, self.fc.weight, self.bias_input * self.fc.bias)
+        scores = nn.functional.linear(rows, self.fc.weight, self.bias_input * self.fc.bias)
+        return scores + units[:, self.form.size :].to(scores.dtype) / SCORE_STEPS if self.form.scores else scores
 
 
 __all__ = [

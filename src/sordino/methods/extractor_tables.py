@@ -20,7 +20,7 @@ from sordino.parts.registry import allowed_model
 from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from sordino.learning import datasets, models
     from sordino.methods import extractors
@@ -160,19 +160,37 @@ class NetworkExtractorSpec(ExtractorSpec):
         "proven of its features",
     )
 
+    base: bool = Field(
+        default=False,
+        description="a private head adds to the network's own scores, as an adapter does: it starts as good as the "
+        "network is",
+    )
+
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         trained_for = self.classes or classes
         network = extractors.frozen_network(self.model, self.options, shape, trained_for, Path(self.weights))
-        return extractors.NetworkExtractor(extractors.cut(network, self.up_to), shape, public=self.elsewhere)
+        return self._extractor(self._module(network), shape, classes)
+
+    def _module(self, network: nn.Module) -> nn.Module:
+        return (extractors.whole_up_to if self.base else extractors.cut)(network, self.up_to)
+
+    def _extractor(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> Extractor:
+        return extractors.NetworkExtractor(module, shape, public=self.elsewhere, scores=self.base * classes)
+
+    @reads("method")
+    def scores_need_a_head(self, recipe: Recipe) -> Found:
+        """Only a private head adds to the scores of its extractor."""
+        if self.base and recipe.method.name != "private-head":
+            yield ".base", f"{recipe.method.name} takes features alone: leave it out, or take private-head"
 
     def restore(self, shape: tuple[int, ...], classes: int, seed: int, tensors: Mapping[str, Tensor]) -> Extractor:
         """From the arrays alone: the file of weights need not be here."""
         if not tensors:  # the models of earlier versions do not hold them
             return self.build(shape, classes, seed)
         network = models.untried(self.model, input_shape=shape, classes=self.classes or classes, **self.options)
-        module = extractors.cut(network, self.up_to)
+        module = self._module(network)
         module.load_state_dict(dict(tensors))
-        return extractors.NetworkExtractor(module, shape, public=self.elsewhere)
+        return self._extractor(module, shape, classes)
 
 
 class ImageNetExtractorSpec(ExtractorSpec):

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from sordino.errors import InvalidInput
 from sordino.learning import imagenet, models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
+from sordino.learning.linear_head import whole_scores
 from sordino.learning.models import Network, parameter_layout
 from sordino.learning.scattering import Scattering
 from sordino.learning.stacked_model import probes
@@ -45,6 +45,7 @@ class Extractor(ABC):
 
     shape: tuple[int, int]  #: maps, and cells of each, of the features of one record
     public: bool  #: whether it knows nothing of anybody's records
+    scores: int = 0  #: that lie behind the features of one record, for a head that adds to them
     exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
 
     @property
@@ -62,7 +63,7 @@ class Extractor(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        """The features of some records, with what their client keeps."""
+        """The features of some records, with what their client keeps; behind them the scores, where there are any."""
 
 
 class TrainedExtractor(Extractor):
@@ -197,23 +198,36 @@ def opponents(x: Tensor) -> Tensor:
 
 
 class NetworkExtractor(Extractor):
-    """A frozen network, in evaluation mode. Records `[n, channels, height, width]` may become maps or plain vectors."""
+    """A frozen network, in evaluation mode. Records `[n, channels, height, width]` may become maps or plain vectors.
 
-    def __init__(self, module: nn.Module, shape: tuple[int, ...], *, public: bool) -> None:
+    With `scores`, a network that is `Truncated` gives as many scores of its own beside its features.
+    """
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], *, public: bool, scores: int = 0) -> None:
         self._module = module.eval().requires_grad_(False)
-        self.public = public
+        self.public, self.scores = public, scores
         try:
             _, *own = models.output_shape(self._module, shape)
+            given = models.output_shape(module.module, shape)[1:] if scores and isinstance(module, Truncated) else ()
         except Exception as error:
             raise InvalidInput(
                 f"the network of method.extractor failed on two records of shape {list(shape)}: {error}"
             ) from error
         self.shape = (own[0], math.prod(own[1:])) if len(own) == 3 else (math.prod(own), 1)
+        if scores and given != (scores,):
+            raise InvalidInput(
+                f"method.extractor.base needs a network with one score for each of the {scores} classes, and this one "
+                f"gives {list(given)}: leave it out, and a head is trained from nothing"
+            )
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        module = self._module.to(x.device)
         with torch.no_grad():
-            features: Tensor = self._module.to(x.device)(x)
-        return features.flatten(1).float()
+            if self.scores and isinstance(module, Truncated):
+                features, scores = module.both(x)
+                return torch.cat([features.flatten(1).float(), scores.float()], dim=1)
+            found: Tensor = module(x)
+        return found.flatten(1).float()
 
     def tensors(self) -> dict[str, Tensor]:
         return self._module.state_dict()
@@ -255,12 +269,16 @@ class Truncated(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output; what follows it is computed in vain."""
+        return self.both(input)[0]
+
+    def both(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's output, and the network's."""
         self._output = None
-        self.module(input)
+        scores = self.module(input)
         output, self._output = self._output, None
         if output is None:
             raise InvalidInput("method.extractor.up_to names a layer that the network does not use: name another one")
-        return output
+        return output, scores
 
 
 class RecordHead(WhitenedHead):
@@ -276,24 +294,26 @@ class RecordHead(WhitenedHead):
 
 
 def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int, piece: int = PIECE) -> Tensor:
-    """int16 `[n, size]`, a few records at a time: their features in floats are never there all together."""
-    found = torch.empty(len(x), form.size, dtype=torch.int16, device=x.device)
+    """int16 `[n, width]`, a few records at a time: their features in floats are never there all together."""
+    found = torch.empty(len(x), form.width, dtype=torch.int16, device=x.device)
     for first in range(0, len(x), piece):
-        features = _features_or_none(extractor, x[first : first + piece])
-        found[first : first + piece] = unit_vectors(features, form, limit)
+        made = _features_or_none(extractor, x[first : first + piece])
+        found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
+        if form.scores:
+            found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
     return found
 
 
 def _features_or_none(extractor: Extractor, x: Tensor) -> Tensor:
     """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
     try:
-        return extractor(x, {}).reshape(len(x), extractor.features)
+        return extractor(x, {}).reshape(len(x), extractor.features + extractor.scores)
     except torch.OutOfMemoryError:
         raise
     except Exception:
         if len(x) > 1:
             return torch.cat([_features_or_none(extractor, x[place : place + 1]) for place in range(len(x))])
-        return torch.zeros(1, extractor.features, device=x.device)
+        return torch.zeros(1, extractor.features + extractor.scores, device=x.device)
 
 
 def frozen_network(
@@ -316,18 +336,37 @@ def cut(network: nn.Module, up_to: str | None) -> nn.Module:
     if up_to in names:
         return Network(OrderedDict(row[: names.index(up_to) + 1]))
     layers = {name: layer for name, layer in network.named_modules() if name}
+    _check_layer(up_to, layers)
+    return Truncated(network, layers[up_to])
+
+
+def whole_up_to(network: nn.Module, up_to: str | None) -> Truncated:
+    """The network up to the layer at which `cut` cuts it, with all that follows: its scores are wanted too."""
+    layers = {name: layer for name, layer in network.named_modules() if name}
+    if up_to is None:
+        row = list(network.children()) if isinstance(network, nn.Sequential) else []
+        dense = [at for at, layer in enumerate(row) if isinstance(layer, nn.Linear)]
+        if not dense or not dense[-1]:
+            raise InvalidInput(
+                "method.extractor.base takes the features of one layer and the scores of the whole network: name that "
+                f"layer with method.extractor.up_to; allowed: {', '.join(layers)}"
+            )
+        return Truncated(network, row[dense[-1] - 1])
+    _check_layer(up_to, layers)
+    return Truncated(network, layers[up_to])
+
+
+def _check_layer(up_to: str, layers: Mapping[str, nn.Module]) -> None:
     if up_to not in layers:
         raise InvalidInput(
             f"method.extractor.up_to = {up_to!r} is no layer of the network: {nearest(up_to, tuple(layers))}allowed: "
             f"{', '.join(layers)}"
         )
-    return Truncated(network, layers[up_to])
 
 
 def _features(module: nn.Module, named: Mapping[str, Tensor], x: Tensor) -> Tensor:
     with torch.no_grad():
-        features: Tensor = functional_call(module, dict(named), (x,))
-    return features
+        return models.call(module, named, (x,))
 
 
 def derivatives(orientations: int, reach: int = 2) -> Tensor:
@@ -374,5 +413,5 @@ def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...],
 __all__ = [
     "ALONE", "PIECE", "Extractor", "ImageNetExtractor", "NetworkExtractor", "OrientedExtractor", "PlainExtractor",
     "RandomExtractor", "RecordHead", "ScatteringExtractor", "TrainedExtractor", "Truncated", "cut", "derivatives",
-    "features_of", "frozen_network", "network_of", "remembers", "whole_features",
+    "features_of", "frozen_network", "network_of", "remembers", "whole_features", "whole_up_to",
 ]  # fmt: skip

@@ -14,6 +14,9 @@ is discrete Gaussian. So round 1 is a Gaussian release of mu_1 = sqrt(2) limit^2
 mu = clip / sigma, up to the slack of whole noise; all together have mu^2 = mu_1^2 + T mu^2, and eta and tau add up.
 All else the server computes from the noisy sums: n, the whitening, the steps.
 
+With `extractor.base`, W x is added to the scores of the extractor's own network: an adapter of its last layer. At W = 0
+the model is that network. Scores belong to their record as features do, so the bounds and the noise are the same.
+
 With `channel.kind = "direct"` every silo adds all of the noise (sigma = 2^b). Under a secure sum the noises of h honest
 silos add up, sigma = sqrt(h) 2^b, where h are the fewest that a sum has in it less those who may side with the server;
 what holds against whoever sees a silo's own report is stated beside it.
@@ -123,6 +126,10 @@ RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 REMEMBERS = (
     "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
     "no bound: take one that keeps nothing between records and draws nothing at random"
+)
+OWN = (
+    " A network of your own is its extractor (method.extractor.kind = network), and with method.extractor.base = true "
+    "the head adds to that network's scores. Adapters inside a network train under silo-dp and hybrid-one"
 )
 NOT_PUBLIC = (
     "the extractor may have been trained on these very records: declare that it was not (method.extractor.elsewhere), "
@@ -310,7 +317,12 @@ class PrivateHead(Method):
             """Refuse other models."""
             if recipe.model.name != "logistic" or recipe.model.options:
                 got = shown(recipe.model.name)
-                yield "model.name", f"got {got}; private-head trains a linear head: take logistic, without options"
+                yield (
+                    "model.name",
+                    f"got {got}; private-head trains a linear head: take logistic, without options.{OWN}",
+                )
+            elif not recipe.model.starts_fresh:
+                yield "model.start", f"a private head starts from 0: leave it out.{OWN}"
 
         @reads("method", "rounds", "split")
         def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
@@ -367,7 +379,7 @@ class PrivateHead(Method):
             return PrivateHead(blueprint, extractor, self)
 
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
-        self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots)
+        self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots, extractor.scores)
         self.extractor, self.classes = extractor, blueprint.classes
         self.unproven = _obstacle(extractor, blueprint.input_shape)
         epsilons = blueprint.recipe.epsilons()
@@ -598,7 +610,7 @@ class PrivateHead(Method):
         return rows[0].long().cpu().numpy()
 
     def _units(self, x: Tensor, limit: int, alone: bool = False) -> Tensor:
-        """int16 `[n, size]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
+        """int16 `[n, width]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
         with private_sgd.single_thread(alone):
             usual = extractors.PIECE if x.device.type == "cpu" else extractors.GPU_PIECE
             piece = extractors.ALONE if alone else usual

@@ -175,9 +175,8 @@ class SiloDp(Method):
         super().__init__(blueprint, upload, training)
         import torch
 
+        private_sgd.check_model(blueprint.model, training.loss, blueprint.input_shape)
         own = blueprint.recipe.model.is_own
-        if own:
-            private_sgd.check_model(blueprint.model, training.loss, blueprint.input_shape)
         start = torch.from_numpy(blueprint.initial)
         self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
 

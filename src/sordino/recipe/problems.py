@@ -94,8 +94,8 @@ def _elsewhere(name: str, root: type[BaseModel]) -> str:
 
 @cache
 def _places(root: type[BaseModel]) -> dict[str, str]:
-    """Where each key of the grammar stands, by its last part; the first place where there are several."""
+    """Where each key of the grammar stands, by its last part; the least nested place where there are several."""
     places: dict[str, str] = {}
-    for each in tree.keys(root):
+    for each in sorted(tree.keys(root), key=lambda each: each.key.count(".")):
         places.setdefault(each.key.rpartition(".")[2], each.key)
     return places

@@ -142,7 +142,7 @@ class RunFolder:
     ) -> RunFolder:
         """Start a run in a new or empty folder, with the recipe's text and this process's environment.
 
-        `code` is the digest of each part of somebody's own that the recipe names.
+        `code` is the digest of each part of somebody's own, and of each file of weights, that the recipe names.
         """
         folder = cls(Path(path))
         make_folder(folder.path)

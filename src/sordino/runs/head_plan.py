@@ -147,6 +147,7 @@ def of_recipe(recipe: Recipe, options: PlanOptions) -> HeadPlan:
     given = {
         "clients.epsilon": options.epsilon, "method.delta": options.delta, "rounds.count": options.rounds,
         "split.clients": options.clients, "method.announced_size": options.records,
+        "method.channel": {"kind": "direct"} if options.honest == 1 else None,  # so few may be too few for a sum
     }  # fmt: skip
     changed = recipe.with_({key: value for key, value in given.items() if value is not None})
     given_method = changed.method

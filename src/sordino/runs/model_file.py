@@ -186,7 +186,7 @@ def _network(about: ModelDescription, tensors: Mapping[str, Tensor]) -> nn.Modul
         raise InvalidInput(f"the file's extractor {head.extractor!r} is not known here: {error}") from None
     extractor = spec.restore(about.input_shape, classes, about.seed, frozen)
     maps, cells = extractor.shape
-    form = Form(maps, cells, head.groups, head.roots)
+    form = Form(maps, cells, head.groups, head.roots, extractor.scores)
     return RecordHead(extractor, form, head.limit, classes, head.bias)
 
 

@@ -6,6 +6,7 @@ behind, the last state is readable; later lines are cut off and computed again, 
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +163,10 @@ def run_folder(recipe: Recipe, path: str | Path, *, resume: bool, device: str) -
 
 
 def _digests(recipe: Recipe) -> dict[str, str]:
-    return {address: registry.digest(address) for address in recipe.own_code}
+    """What tells whether code or weights that the recipe names have changed."""
+    files = (recipe.model.start_file, getattr(getattr(recipe.method, "extractor", None), "weights", None))
+    weights = {str(file): hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files if file is not None}
+    return {**{address: registry.digest(address) for address in recipe.own_code}, **weights}
 
 
 def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
@@ -172,8 +176,8 @@ def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
     had = had if isinstance(had, dict) else {}
     if changed := [name for name, now in _digests(recipe).items() if had.get(name, now) != now]:
         raise InvalidInput(
-            f"{', '.join(changed)} has changed since {found.path} began, and one run has one code: put the old file "
-            "back, or start anew in another folder"
+            f"{', '.join(changed)} has changed since {found.path} began, and a run goes on as it began: put the old "
+            "file back, or start anew in another folder"
         )
     if (found.environment.get("device") == REAL) == real:
         return
