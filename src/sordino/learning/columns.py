@@ -119,27 +119,25 @@ class NumberColumn(ColumnSpec):
 
     def encode(self, cells: Sequence[str]) -> NDArray[np.float32]:
         texts = self.filled(cells, "missing = 0")
-        found = np.empty((len(cells), len(self.parts())), np.float32)
-        for row, text in enumerate(texts):
-            if not is_float32(text):
-                raise WrongCell(
-                    row,
-                    f"{text!r} is not a finite number of float32's range: correct it, or declare the column as "
-                    'category, words or tokens (data.columns, kind = "category")',
-                )
-            found[row, 0] = float(text)
-        if self.flag:
-            found[:, 1] = [cell in MISSING for cell in cells]
-        return found
+        if (numbers := float32_of(texts)) is None:
+            row = next(row for row, text in enumerate(texts) if float32_of([text]) is None)
+            raise WrongCell(
+                row,
+                f"{texts[row]!r} is not a finite number of float32's range: correct it, or declare the column as "
+                'category, words or tokens (data.columns, kind = "category")',
+            )
+        gaps = np.array([cell in MISSING for cell in cells], np.float32)
+        return np.stack([numbers, gaps][: len(self.parts())], axis=1)
 
 
-def is_float32(cell: str) -> bool:
-    """Whether a cell holds a finite number that float32 can hold."""
+def float32_of(cells: Sequence[str] | Sequence[Sequence[str]]) -> NDArray[np.float32] | None:
+    """Cells as numbers; None where one of them is no finite number that float32 can hold."""
     try:
         with np.errstate(over="ignore"):
-            return bool(np.isfinite(np.float32(float(cell))))
+            found = np.array(cells, np.float64).astype(np.float32)
     except ValueError:
-        return False
+        return None
+    return found if np.isfinite(found).all() else None
 
 
 def _different_texts(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -190,7 +188,8 @@ class CategoryColumn(ColumnSpec):
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, in lower case: letters, digits and underscores that stand together."""
-    return _WORD.findall(unicodedata.normalize("NFC", text).casefold())
+    folded = unicodedata.normalize("NFD", text).casefold()  # of letters without their accents: ΐ folds to three
+    return _WORD.findall(unicodedata.normalize("NFC", folded))
 
 
 def _vocabulary(words: str | tuple[str, ...]) -> str | tuple[str, ...]:

@@ -63,7 +63,7 @@ def from_memory(data: object, about: About) -> Dataset:
 
 
 def _is_table(data: object) -> bool:
-    return hasattr(data, "column_names") or (hasattr(data, "columns") and hasattr(data, "iloc"))
+    return hasattr(data, "__len__") and (hasattr(data, "column_names") or hasattr(data, "iloc"))
 
 
 def frame_of(data: object, name: str = "memory") -> Frame:
@@ -71,20 +71,24 @@ def frame_of(data: object, name: str = "memory") -> Frame:
     if not _is_table(data):
         raise InvalidInput(f"got {type(data).__name__}; allowed: a pandas data frame or a datasets.Dataset")
     table: Any = data
-    if not hasattr(table, "column_names"):
-        return Frame(name, {str(column): table.iloc[:, at].tolist() for at, column in enumerate(table.columns)})
+    if hasattr(table, "iloc"):
+        names = [str(column) for column in table.columns]
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"{name}: two columns have the same name: {names}")
+        return Frame(name, {column: table.iloc[:, at].tolist() for at, column in enumerate(names)})
+    plain = table.with_format(None) if hasattr(table, "with_format") else table  # no tensors
     features = getattr(table, "features", None) or {}
-    names = {column: getattr(features.get(column), "int2str", None) for column in table.column_names}
-    return Frame(name, {column: _cells(table[column], named) for column, named in names.items()})
+    return Frame(name, {each: _cells(plain[each], features.get(each)) for each in plain.column_names})
 
 
-def _cells(values: Any, named: Any) -> list[object]:
-    return [value if named is None or value is None else named(int(value)) for value in values]
+def _cells(values: Any, feature: Any) -> list[object]:
+    named = getattr(feature, "int2str", None)
+    return [value if named is None or value is None else named(value) for value in values]
 
 
 def _from_frames(train: object, test: object, about: About) -> Dataset:
-    if about.label is None:
-        raise InvalidInput("data.label is missing: name the label's column of the table in memory")
+    if not isinstance(about.label, str):
+        raise InvalidInput(f"data.label: got {about.label!r}; allowed: the name of the label's column, as text")
     normalisation = _normalisation(about)
     second = test if isinstance(test, float) else frame_of(test, "memory, test")
     return own_data.from_csv(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
-from sordino.learning.columns import MISSING, ColumnRules, WrongCell, is_float32
+from sordino.learning.columns import MISSING, ColumnRules, WrongCell, float32_of
 
 CHUNK_ROWS = 10_000
 
@@ -181,19 +181,14 @@ class Features:
         return np.concatenate(found, axis=1)
 
     def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
-        cells = [[row[c] for c in self.positions] for _, row in chunk]
-        try:
-            with np.errstate(over="ignore"):
-                x = np.array(cells, np.float64).astype(np.float32)
-        except ValueError:
-            x = np.full((1, 1), np.nan, np.float32)
-        if not np.isfinite(x).all():
+        x = float32_of([[row[at] for at in self.positions] for _, row in chunk])
+        if x is None:
             raise self._first_wrong(chunk)
         return x
 
     def _first_wrong(self, chunk: list[Numbered]) -> InvalidInput:
         line, column, cell = next(
-            (line, c, row[c]) for line, row in chunk for c in self.positions if not is_float32(row[c])
+            (line, c, row[c]) for line, row in chunk for c in self.positions if float32_of([row[c]]) is None
         )
         what = "a missing value" if cell.strip() in MISSING else "not a finite number of float32's range"
         return InvalidInput(
