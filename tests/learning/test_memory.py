@@ -192,7 +192,9 @@ def test_arrays_and_torch_data_sets_are_the_same_data() -> None:
 def test_a_dataset_is_taken_as_it_is() -> None:
     x, y = arrays()
     examples = Examples(x.astype(np.float32), y.astype(np.int64))
-    own = Dataset("own", examples, examples, ("a", "b"), Normalisation(), "here", "mine", columns={"who": np.arange(60) % 3})  # type: ignore[dict-item]
+    own = Dataset(
+        "own", examples, examples, ("a", "b"), Normalisation(), "here", "mine", columns={"who": np.arange(60) % 3}
+    )  # type: ignore[dict-item]
     split = {"kind": "column", "column": "who", "clients": 3}
     recipe = Recipe.from_dict({**PAIRS, "data": {"source": "memory"}, "split": split, "rounds": {"count": 9}})
     assert sordino.run(recipe, data=own).accuracy > 0.9
@@ -256,10 +258,14 @@ def test_real_data_frames_are_read_like_the_stand_in() -> None:
 
 
 def test_real_hub_data_sets_are_read_like_the_stand_in() -> None:
-    datasets = pytest.importorskip("datasets")
+    datasets, pyarrow = pytest.importorskip("datasets"), pytest.importorskip("pyarrow")
     recipe = Recipe.from_dict(ABOUT)
-    made = datasets.Dataset.from_dict({**COLUMNS, "outcome": [1, 0, 0, 1] * 10})
-    made = made.cast_column("outcome", datasets.ClassLabel(names=["well", "ill"]))
+    kinds = {"age": "float64", "smoker": "bool", "note": "string", "site": "float64"}
+    columns = {name: datasets.Value(kind) for name, kind in kinds.items()}
+    features = datasets.Features({**columns, "outcome": datasets.ClassLabel(names=["well", "ill"])})
+    ages = [None if age != age else age for age in COLUMNS["age"]]
+    rows = pyarrow.table({**COLUMNS, "age": ages, "outcome": [1, 0, 0, 1] * 10}, schema=features.arrow_schema)
+    made = datasets.Dataset(rows, info=datasets.DatasetInfo(features=features), fingerprint="made-here")
     wanted = from_memory(DataFrame(COLUMNS), about(recipe))
     for found in (from_memory(each, about(recipe)) for each in (made, made.with_format("torch"))):
         assert found.train.x.tolist() == wanted.train.x.tolist()
