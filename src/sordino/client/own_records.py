@@ -118,6 +118,11 @@ def _check(data: OwnData) -> None:
         what = {"classes": "the names of all classes, in the federation's order", "label": "the label's column"}
         said = " and ".join(f"data.{name} (--{name}: {what[name]})" for name in missing)
         raise InvalidInput(f"{data.source}: for data of your own, {said} must be given")
+    if data.columns and (origin != "table" or data.features is not None or isinstance(data.label, int)):
+        raise InvalidInput(
+            f"{data.source}: data.columns are columns of a .csv file with a header, in place of data.features; the "
+            "label goes by name as well"
+        )
 
 
 def _anchored(data: OwnData, folder: Path) -> OwnData:

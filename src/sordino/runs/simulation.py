@@ -48,7 +48,7 @@ def run(
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
 
     `data` is data in memory, for a recipe with `data.source = "memory"`: a pandas data frame, a Hugging Face or torch
-    data set, a pair of arrays (x, y), or a mapping of two of these to train and test (docs/tables.md).
+    data set, a pair of arrays (x, y), or a mapping of two of these to train and test (docs/data-in-memory.md).
 
     `workers` are processes (default: one per core where that pays, one on a GPU); results do not depend on their
     number, on a GPU but for rounding. A folder that another process is running is refused
