@@ -333,6 +333,8 @@ def test_a_run_writes_down_which_words_it_is_about(recipe: Recipe, tmp_path: Pat
     assert saved.data.columns["note"].digest == hashlib.sha256(b"fever\ncough\nwell\n").hexdigest()
     sordino.run(recipe.with_({"rounds.count": 1}), folder=tmp_path / "run", resume=True)
     (tmp_path / "words.txt").write_text("fever\nwell\ncough\n")
+    with pytest.raises(InvalidInput, match="agreed on"):
+        wire(saved)
     for given_again in (saved, recipe.with_({"rounds.count": 1})):
         with pytest.raises(InvalidInput, match=r"agreed on|another recipe"):
             sordino.run(given_again, folder=tmp_path / "run", resume=True)
