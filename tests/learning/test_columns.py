@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,27 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import sordino
 from sordino.cli import app
 from sordino.errors import InvalidInput
-from sordino.learning.columns import CategoryColumn, NumberColumn, TokensColumn, WordsColumn, WrongCell, words_of
+from sordino.learning.columns import (
+    CategoryColumn,
+    ColumnSpec,
+    NumberColumn,
+    TokensColumn,
+    WordsColumn,
+    WrongCell,
+    words_of,
+)
 from sordino.learning.examples import Normalisation
 from sordino.learning.own_data import from_csv
 from sordino.learning.tables import Frame
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.federation import wire
@@ -347,6 +359,45 @@ def test_a_damaged_description_of_columns_is_refused(recipe: Recipe, tmp_path: P
         packed = json.dumps({**about.model_dump(mode="json"), "declared": wrong})
         with pytest.raises(InvalidInput, match="columns"):
             _ = type(about).from_json(packed).rules
+
+
+class Year(ColumnSpec):
+    """A kind of somebody's own: the year of a date, in decades since a public one."""
+
+    kind: str = tag("year", "the year of a date")
+    first: int = Field(description="the public year that is 0")
+
+    def parts(self) -> tuple[str, ...]:
+        return ("decades",)
+
+    def encode(self, cells: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([[(int(cell[:4]) - self.first) / 10] for cell in cells], np.float32)
+
+
+YEAR = "tests.learning.test_columns:Year"
+
+
+def test_a_kind_of_ones_own_is_used_by_its_address(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "wards.csv").write_text("born,hospital,outcome\n" + "1970-05-01,A,well\n1995-02-03,B,ill\n" * 20)
+    split = {"kind": "column", "column": "hospital", "clients": ["A", "B"]}
+    data = {
+        **recipe.to_dict()["data"],
+        "columns": {"born": {"kind": YEAR, "first": 1950}},
+        "test": str(tmp_path / "wards.csv"),
+    }
+    own = Recipe.from_dict({**recipe.to_dict(), "data": data, "split": split, "rounds": {"count": 1}})
+    assert own.own_code == (YEAR,)
+    sordino.run(own, folder=tmp_path / "run")
+    (tmp_path / "new.csv").write_text("born\n1985-01-01\n")
+    model = sordino.load_model(tmp_path / "run")
+    assert model.inputs(tmp_path / "new.csv").tolist() == [[3.5]]
+    (tmp_path / "new.csv").write_text("born\nlong ago\n")
+    with pytest.raises(InvalidInput, match=r"data\.columns\.born failed"):
+        model.inputs(tmp_path / "new.csv")
+    lone = (tmp_path / "run" / "model.safetensors").rename(tmp_path / "lone.safetensors")
+    with pytest.raises(InvalidInput, match=r"allow=\["):
+        sordino.load_model(lone)
+    assert sordino.load_model(lone, allow=[YEAR]).about.columns == ("born=decades",)
 
 
 # --- tokens in a recurrent network ------------------------------------------------------------------------------------

@@ -172,6 +172,8 @@ class Features:
                 values = rule.encode([row[at].strip() for _, row in chunk])
             except WrongCell as error:
                 raise InvalidInput(f"{self.header.cell(chunk[error.row][0], at)}: {error}") from None
+            except Exception as error:  # of somebody's own rule
+                raise InvalidInput(f"{self.header.place}: the rule data.columns.{name} failed ({error})") from error
             if (values.dtype, values.shape) != (np.dtype(np.float32), (len(chunk), len(rule.parts()))):
                 raise InvalidInput(
                     f"data.columns.{name}: its rule must give float32 [{len(chunk)}, {len(rule.parts())}], got "
