@@ -186,8 +186,8 @@ def test_a_runs_audit_as_json_has_rows_and_statement(folder):
 def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, monkeypatch):
     honest = FinishedRun.open
 
-    def weakened(path):
-        found = honest(path)
+    def weakened(path, data=None):
+        found = honest(path, data)
         upload = found.federation.upload
         upload.__dict__["mechanisms"] = tuple(TwoPoint(2 * m.epsilon, m.domain) for m in upload.mechanisms)
         return found

@@ -437,6 +437,10 @@ def schema_keys(schema: dict[str, Any], table: dict[str, Any], path: str = "") -
             found |= {key for each in tables for key in schema_keys(schema, each, f"{path}{name}.")}
         else:
             found.add(path + name)
+            named = [inner for form in forms if isinstance(inner := form.get("additionalProperties"), dict)]
+            inner = [form["$ref"] for each in named for form in alternatives(each) if "$ref" in form]
+            for each in inner:
+                found |= schema_keys(schema, schema["$defs"][each.rpartition("/")[2]], f"{path}{name}.NAME.")
     return found
 
 

@@ -222,8 +222,8 @@ def weaken(monkeypatch: pytest.MonkeyPatch, weaker: Any) -> None:
     """From now on clients send through weaker mechanisms than the run vouched for."""
     honest = FinishedRun.open
 
-    def opened(path: Path) -> FinishedRun:
-        run = honest(path)
+    def opened(path: Path, data: object = None) -> FinishedRun:
+        run = honest(path, data)
         upload = run.federation.upload
         upload.__dict__["mechanisms"] = tuple(map(weaker, upload.mechanisms))
         return run

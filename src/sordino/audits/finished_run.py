@@ -19,6 +19,7 @@ from sordino.privacy.history import Group, RoundReleases
 from sordino.privacy.statement import ClientSet, Counted, Row, Statement
 from sordino.randomness import Keystream
 from sordino.recipe import EVERYTHING, Recipe
+from sordino.recipe.sources import pinned
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import statement_of
@@ -42,8 +43,11 @@ class FinishedRun:
     simulated: bool
 
     @classmethod
-    def open(cls, path: Path | str) -> FinishedRun:
-        """The run in a folder; one that is not over, damaged or of another version is refused with the remedy."""
+    def open(cls, path: Path | str, data: object = None) -> FinishedRun:
+        """The run in a folder; one that is not over, damaged or of another version is refused with the remedy.
+
+        `data` is what the run was handed, where its data was in memory.
+        """
         folder = RunFolder.open(path)
         recipe = _recipe(folder)
         result = folder.final_result()
@@ -66,7 +70,7 @@ class FinishedRun:
                 f"{folder.checkpoint / 'releases.jsonl'} is missing or lacks some of the {result.rounds} rounds, so "
                 f"that who released what is not known. {_anew(folder)}"
             )
-        return cls(folder, wire(recipe), result.rounds, spent, simulated=result.label_counts is not None)
+        return cls(folder, wire(*pinned(recipe, data)), result.rounds, spent, simulated=result.label_counts is not None)
 
     @property
     def recipe(self) -> Recipe:

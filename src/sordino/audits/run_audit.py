@@ -75,11 +75,11 @@ class Audit:
             folder.write_report(report_page(folder))
 
 
-def audit(path: Path | str, asked: AuditOptions | None = None) -> Audit:
-    """Audit a finished run; nothing is written (`Audit.write` does that)."""
+def audit(path: Path | str, asked: AuditOptions | None = None, *, data: object = None) -> Audit:
+    """Audit a finished run; nothing is written (`Audit.write` does that). `data` is what `sordino.run` was handed."""
     wanted = AuditOptions() if asked is None else asked
     with one_thread():
-        run = FinishedRun.open(path)
+        run = FinishedRun.open(path, data)
         found = _found(run, wanted)
     return Audit(run, found, _with_evidence(run, found))
 

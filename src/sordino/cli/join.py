@@ -38,6 +38,7 @@ def join(
     rows: options.Rows = None,
     label: options.Label = None,
     classes: options.Classes = None,
+    columns: options.Columns = None,
     delta: Annotated[
         float | None, typer.Option(help="The delta at which epsilon is counted; the federation's if left out.")
     ] = None,
@@ -69,7 +70,7 @@ def join(
     torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
     trust = trusting(trusted)
     link, task = locate(Link.parse(url, federation, token), trust)
-    own = data_table(data, rows, label, classes)
+    own = data_table(data, rows, label, classes, columns)
     wishes = _Wishes(own, budget, delta, adjacency, claimed, tuple(unproven or ()))
     if (folder / "client.toml").exists():
         wishes.check_same(folder / "client.toml")

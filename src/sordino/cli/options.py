@@ -54,6 +54,14 @@ BUDGET = "The largest epsilon that may ever be spent, above 0."
 ADJACENCY = "What is hidden: client, record-replace, record-add-remove, label or coordinate"
 Rows = Annotated[str | None, typer.Option("--rows", help='Rows of the source, such as "0-598"; all if left out.')]
 Label = Annotated[str | None, typer.Option("--label", help="The label's column of a .csv file.")]
+Columns = Annotated[
+    Path | None,
+    typer.Option(
+        "--columns",
+        metavar="TOML",
+        help="A file with the table [data.columns], such as the federation's recipe: what cells of a .csv file become.",
+    ),
+]
 Classes = Annotated[str | None, typer.Option("--classes", help="The names of all classes of own data, with commas.")]
 Unproven = Annotated[
     list[str] | None,

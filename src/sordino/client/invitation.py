@@ -203,6 +203,8 @@ def _without_places(recipe: Recipe, dataset: Dataset) -> Recipe:
         place = tables["data"].get(key)
         if isinstance(place, str) and ("/" in place or "\\" in place):
             tables["data"][key] = f"./{PurePath(place.replace(chr(92), '/')).name}"
+    if recipe.data.columns:
+        tables["data"]["columns"] = {name: rule.portable() for name, rule in recipe.data.columns.items()}
     if recipe.model.start_file is not None:  # its numbers travel in plans
         del tables["model"]["start"]
     return Recipe.from_dict(tables)

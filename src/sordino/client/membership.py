@@ -53,6 +53,7 @@ class Membership:
         self._dataset = settings.data.name
         self.recipe = _read(invitation, settings)
         records.check(invitation)
+        records.check_columns(self.federation, self.recipe.data.columns or {})
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
+from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
 from sordino.parts.words import nearest
@@ -30,6 +31,7 @@ class OwnRecords:
     examples: Examples
     shape: tuple[int, ...]
     classes: tuple[str, ...]
+    rules: ColumnRules = field(default_factory=dict)  #: what the cells of declared columns became
 
     @classmethod
     def read(cls, data: OwnData, folder: Path) -> OwnRecords:
@@ -49,7 +51,7 @@ class OwnRecords:
                 f"data.train_limit cuts them, such as row {rows[beyond][0]}: leave one of the two out"
             )
         taken = train if len(chosen) == len(train) else train.take(chosen)
-        return cls(taken, tuple(dataset.shape), tuple(dataset.classes))
+        return cls(taken, tuple(dataset.shape), tuple(dataset.classes), dataset.rules)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -77,6 +79,20 @@ class OwnRecords:
         except (InvalidInput, ValueError) as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: its constants do not fit: {error}") from None
 
+    def check_columns(self, federation: str, agreed: ColumnRules) -> None:
+        """Refuse a federation that makes other numbers of columns than these records' owner; no file is read."""
+        mine, theirs = ([(name, rule.meaning()) for name, rule in rules.items()] for rules in (self.rules, agreed))
+        if not mine or not theirs or mine == theirs:  # one of the two says nothing of columns
+            return
+        names = [[name for name, _ in each] for each in (mine, theirs)]
+        differ = [name for (name, rule), (_, other) in zip(mine, theirs, strict=False) if rule != other]
+        said = f"differs in {', '.join(differ)}" if names[0] == names[1] else f"lists {', '.join(names[1])}"
+        raise Refused(
+            Reason.NOT_IN_RECIPE,
+            f"{federation} declares other columns (data.columns): it {said}; yours are {', '.join(names[0])}. Take the "
+            "federation's table, in its order, and its vocabulary files",
+        )
+
     def normalised(self, invitation: Invitation) -> ClientData | None:
         """The records, normalised by the federation's public constants; None if there are no records."""
         if not len(self):
@@ -102,6 +118,11 @@ def _check(data: OwnData) -> None:
         what = {"classes": "the names of all classes, in the federation's order", "label": "the label's column"}
         said = " and ".join(f"data.{name} (--{name}: {what[name]})" for name in missing)
         raise InvalidInput(f"{data.source}: for data of your own, {said} must be given")
+    if data.columns and (origin != "table" or data.features is not None or isinstance(data.label, int)):
+        raise InvalidInput(
+            f"{data.source}: data.columns are columns of a .csv file with a header, in place of data.features; the "
+            "label goes by name as well"
+        )
 
 
 def _anchored(data: OwnData, folder: Path) -> OwnData:
@@ -110,7 +131,8 @@ def _anchored(data: OwnData, folder: Path) -> OwnData:
         return data
     source = str(folder / Path(data.source).expanduser())
     test = data.test if isinstance(data.test, float) else None
-    return data.model_copy(update={"source": source, "test": test})
+    columns = data.columns and {name: rule.anchored(folder) for name, rule in data.columns.items()}
+    return data.model_copy(update={"source": source, "test": test, "columns": columns})
 
 
 def _rows(text: str, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -227,11 +227,11 @@ class Settings(TomlTable):
 
 def _block(head: str, table: TomlTable, *, brief: bool = False) -> str:
     """The lines of a table; `brief` leaves out defaults and what keys are for."""
-    lines = [head]
+    lines, values = [head], table.model_dump(mode="json", exclude_none=True)
     for key, field in type(table).model_fields.items():
         value = getattr(table, key)
         if value is not None and not (brief and value == field.default):
-            lines.append(f"{key} = {inline(value)}" + ("" if brief else f"  # {field.description}"))
+            lines.append(f"{key} = {inline(values[key])}" + ("" if brief else f"  # {field.description}"))
     return "\n".join(lines) + "\n"
 
 

@@ -9,15 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from sordino.learning.columns import ColumnRules
+
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 Columns = Mapping[str | int, NDArray[np.str_]]
+NO_RULES: ColumnRules = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +112,7 @@ class Dataset:
     held_out: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
     columns: Columns = field(default_factory=lambda: MappingProxyType({}))
     feature_names: tuple[str, ...] = ()  #: of a table, in order; empty where its features have none
+    rules: ColumnRules = field(default_factory=lambda: NO_RULES)  #: of declared columns: what their cells became
 
     def __post_init__(self) -> None:
         check_classes(self.classes)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
+from sordino.learning import tables
+from sordino.learning.columns import MISSING, ColumnRules
 from sordino.learning.examples import (
+    NO_RULES,
     Columns,
     Dataset,
     Examples,
@@ -32,15 +33,11 @@ from sordino.learning.examples import (
     check_labels,
     naming,
 )
+from sordino.learning.tables import Features, Frame, Header, Numbered, Place
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
 
-if TYPE_CHECKING:
-    from _csv import Reader as _Lines
-
-CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
-MISSING = ("", "NA", "NaN", "nan")  #: how tables write that a cell has no value
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
@@ -65,6 +62,26 @@ def from_npz(
     return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns)
 
 
+def from_arrays(
+    train: tuple[NDArray[np.generic], NDArray[np.generic]],
+    *,
+    test: tuple[NDArray[np.generic], NDArray[np.generic]] | float,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    seed: int = 0,
+) -> Dataset:
+    """Arrays x and y in memory, as in an `.npz` file; `test` is a second pair, or the fraction to hold out."""
+
+    def read(arrays: tuple[NDArray[np.generic], NDArray[np.generic]]) -> Examples:
+        examples = Examples(_inputs(arrays[0]), _label_numbers(arrays[1]))
+        check_labels(examples.y, classes)
+        return examples
+
+    with naming("data in memory"):
+        parts = _hold_out(read(train), test, seed) if isinstance(test, float) else (read(train), read(test), _NO_ROWS)
+    return _own(Frame("memory", {}), parts, classes, normalisation)
+
+
 _NO_ROWS: Labels = np.zeros(0, np.int64)
 _NO_COLUMNS: Columns = MappingProxyType({})
 
@@ -78,7 +95,7 @@ Parts = tuple[Examples, Examples, Labels]  #: training and test examples, and th
 
 
 def _own(
-    path: Path, parts: Parts, classes: Sequence[str], normalisation: Normalisation, columns: Columns = _NO_COLUMNS
+    path: Place, parts: Parts, classes: Sequence[str], normalisation: Normalisation, columns: Columns = _NO_COLUMNS
 ) -> Dataset:
     train, test, held_out = parts
     columns = _checked_columns(path, columns, len(train) + held_out.size)
@@ -167,51 +184,71 @@ def _label_numbers(y: NDArray[np.generic]) -> Labels:
 
 
 def from_csv(
-    train: str | Path,
+    train: str | Place,
     *,
-    test: str | Path | float | None,
+    test: str | Place | float | None,
     label: str | int,
     classes: Sequence[str],
     normalisation: Normalisation,
     features: Sequence[str] | Sequence[int] | None = None,
+    rules: ColumnRules = NO_RULES,
     column: str | int | None = None,
     delimiter: str = ",",
     seed: int = 0,
 ) -> Dataset:
-    """A table of numbers with a label column, whose cells are names in `classes`.
+    """A table with a label column, whose cells are names in `classes`.
 
     `test` is a second table, or the fraction of rows to hold out, by a hash of each; None for no test part. Columns go
     by name; where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
-    `features` are the columns to learn from, in order; all others than the label and `column` if left out. `column` is
-    kept as text beside the records, for splits; a second table may lack it if it has a header.
+    `features` are the columns to learn from, in order; all others than the label and `column` if left out, each a
+    number. `rules` are such columns by name with what their cells become (`sordino.learning.columns`), in place of
+    `features`; scales that they declare replace `normalisation`. `column` is kept as text beside the records, for
+    splits; a second table may lack it if it has a header. Either table may be a `Frame` in memory.
     """
-    roles = _Roles(label, features, column)
-    columns = {} if column is None else {column: _read_column(Path(train), column, roles, delimiter)}
+    place = train if isinstance(train, Frame) else Path(train)
+    roles = _Roles(label, features, column, {name: rule.resolved() for name, rule in rules.items()})
+    columns = {} if column is None else {column: _read_column(place, column, roles, delimiter)}
 
-    def read(path: Path) -> Examples:
+    def read(path: Place) -> Examples:
         return _read_table(path, roles, classes, delimiter)
 
-    dataset = _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation, columns)
-    return replace(dataset, feature_names=_feature_names(Path(train), roles, delimiter))
+    if rules:
+        normalisation = _scales(roles.rules)
+    dataset = _own(place, _train_and_test(read, place, test, seed), classes, normalisation, columns)
+    return replace(dataset, feature_names=_feature_names(place, roles, delimiter), rules=roles.rules)
 
 
-def _feature_names(path: Path, roles: _Roles, delimiter: str) -> tuple[str, ...]:
+def _scales(rules: ColumnRules) -> Normalisation:
+    """The public constants of declared columns, one for each value."""
+    scales = [rule.scale() for rule in rules.values()]
+    return Normalisation(*(tuple(chain.from_iterable(scale[end] for scale in scales)) for end in (0, 1)))
+
+
+def _feature_names(path: Place, roles: _Roles, delimiter: str) -> tuple[str, ...]:
     """The names of the columns to learn from; none where the table has no header."""
-    with _reading_table(path, delimiter) as lines:
-        table = _CsvTable.begin(path, next(lines, []), roles)
-    return tuple(table.names[column] for column in table.features) if table.names else ()
+    with tables.reading(path, delimiter) as lines:
+        return _LabelledTable.begin(path, next(lines, []), roles).features.names
 
 
-def _train_and_test(read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int) -> Parts:
+_Place = TypeVar("_Place", Path, Place)
+
+
+def _train_and_test(
+    read: Callable[[_Place], Examples], train: _Place, test: str | _Place | float | None, seed: int
+) -> Parts:
     """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
         return examples, _none_of(examples), _NO_ROWS
-    if isinstance(test, str | Path):
-        return read(train), read(Path(test)), _NO_ROWS
+    if not isinstance(test, float | int):
+        return read(train), read(Path(test) if isinstance(test, str) else test), _NO_ROWS
+    return _hold_out(read(train), test, seed)
+
+
+def _hold_out(examples: Examples, test: float, seed: int) -> Parts:
+    """A fraction of examples as the test part, by a hash of each; the others; and the rows that are held out."""
     if not 0 < test < 1:
         raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
-    examples = read(train)
     aside = _aside(examples, test, seed)
     held_out = np.flatnonzero(aside)
     return examples.take(np.flatnonzero(~aside)), examples.take(held_out), held_out
@@ -240,18 +277,19 @@ class _Roles:
     label: str | int
     features: Sequence[str] | Sequence[int] | None
     column: str | int | None
+    rules: ColumnRules
 
 
-def _read_table(path: Path, roles: _Roles, classes: Sequence[str], delimiter: str) -> Examples:
+def _read_table(path: Place, roles: _Roles, classes: Sequence[str], delimiter: str) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
     check_classes(classes)
     table, chunks = _read_chunks(path, roles, delimiter, lambda table, chunk: table.numbers(chunk, classes))
     if not chunks:  # below a header: a client without records takes part like any other
-        return Examples(np.zeros((0, len(table.features)), np.float32), _NO_ROWS)
+        return Examples(np.zeros((0, table.features.width), np.float32), _NO_ROWS)
     return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
 
 
-def _read_column(path: Path, column: str | int, roles: _Roles, delimiter: str) -> NDArray[np.str_]:
+def _read_column(path: Place, column: str | int, roles: _Roles, delimiter: str) -> NDArray[np.str_]:
     """The cells of one column; the first that is missing is named by its line."""
     _, chunks = _read_chunks(path, roles, delimiter, lambda table, chunk: table.texts(chunk, column))
     return np.concatenate([np.zeros(0, np.str_), *chunks])
@@ -261,40 +299,31 @@ _Read = TypeVar("_Read")
 
 
 def _read_chunks(
-    path: Path, roles: _Roles, delimiter: str, read: Callable[[_CsvTable, list[Numbered]], _Read]
-) -> tuple[_CsvTable, list[_Read]]:
+    path: Place, roles: _Roles, delimiter: str, read: Callable[[_LabelledTable, list[Numbered]], _Read]
+) -> tuple[_LabelledTable, list[_Read]]:
     """A table, and what `read` makes of its rows, some thousand at a time."""
-    with _reading_table(path, delimiter) as lines:
+    with tables.reading(path, delimiter) as lines:
         first = next(lines, [])
-        table = _CsvTable.begin(path, first, roles)
-        return table, [read(table, chunk) for chunk in _chunks(lines, [] if table.names else [first])]
+        table = _LabelledTable.begin(path, first, roles)
+        return table, [read(table, chunk) for chunk in tables.chunks(lines, [] if table.header.names else [first])]
 
 
-def read_inputs(path: str | Path, shape: Sequence[int], columns: Sequence[str] = ()) -> Inputs:
+def read_inputs(
+    path: str | Path, shape: Sequence[int], columns: Sequence[str] = (), rules: ColumnRules = NO_RULES
+) -> Inputs:
     """Records `[n, *shape]` without labels, for a trained model: a .csv table, or the `x` of an .npz file.
 
-    Columns of a table go by the names in `columns`, and others are left out; without names a table has no header line
-    and one column for each value of a record.
+    Columns of a table go by the names in `columns`, or by those of the declared `rules`, and others are left out;
+    without names a table has no header line and one column for each value of a record.
     """
     file = Path(path)
     if not file.is_file():
         raise InvalidInput(f"{file}: there is no such file")
     if file.suffix.lower() == ".csv":
-        return _csv_inputs(file, shape, columns)
+        return tables.read_unlabelled(file, math.prod(shape), columns, rules).reshape(-1, *shape)
     if file.suffix.lower() == ".npz":
         return _npz_inputs(file, shape)
     raise InvalidInput(f"{file}: records are read from a .csv table or an .npz file with x: convert it to one of these")
-
-
-def _csv_inputs(path: Path, shape: Sequence[int], columns: Sequence[str]) -> NDArray[np.float32]:
-    width = math.prod(shape)
-    with _reading_table(path, ",") as lines:
-        first = next(lines, [])
-        table = _CsvTable.unlabelled(path, first, columns, width)
-        chunks = [table.inputs(chunk) for chunk in _chunks(lines, [] if columns else [first])]
-    if not chunks:
-        raise InvalidInput(f"{path}: there are no rows: add a row for each record")
-    return np.concatenate(chunks).reshape(-1, *shape)
 
 
 def _npz_inputs(path: Path, shape: Sequence[int]) -> Inputs:
@@ -315,158 +344,54 @@ def _npz_inputs(path: Path, shape: Sequence[int]) -> Inputs:
         return Examples(found, np.zeros(len(found), np.int64)).x  # which refuses what is not finite
 
 
-@contextmanager
-def _reading_table(path: Path, delimiter: str) -> Iterator[_Lines]:
-    """The lines of a table; what is no table is refused."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            yield csv.reader(file, delimiter=delimiter, strict=True)
-    except FileNotFoundError:
-        raise InvalidInput(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInput(f"{path}: cannot be read as a table in UTF-8 separated by {delimiter!r} ({error})") from None
-
-
-def _chunks(lines: _Lines, first: list[list[str]]) -> Iterator[list[Numbered]]:
-    """Rows with their lines' numbers, some thousands at a time; empty lines are left out."""
-    numbered = ((lines.line_num, row) for row in chain(first, lines) if row)
-    return iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
-
-
-Numbered = tuple[int, list[str]]
-
-
 @dataclass(frozen=True)
-class _CsvTable:
-    """Where the label and the features stand in a table of `width` columns; `names` is empty without a header."""
+class _LabelledTable:
+    """Where the label and the features stand in a table."""
 
-    path: Path
-    names: tuple[str, ...]
-    width: int
+    header: Header
     label: int
-    features: tuple[int, ...]
+    features: Features
 
     @classmethod
-    def begin(cls, path: Path, first: list[str], roles: _Roles) -> _CsvTable:
+    def begin(cls, place: Place, first: list[str], roles: _Roles) -> _LabelledTable:
         """A table with this first line: its header where the label goes by name, else its first row."""
-        if not first:
-            raise InvalidInput(f"{path}: the first line is empty; a table begins with its header or its first row")
-        names = tuple(cell.strip() for cell in first) if isinstance(roles.label, str) else ()
-        if len(set(names)) != len(names):
-            raise InvalidInput(f"{path}: two columns of the header have the same name: {list(names)}")
-        width = len(first)
-        label = _column(path, names, width, roles.label)
-        column = _column_beside(path, names, width, roles.column)
+        header = Header.of(place, first, named=isinstance(roles.label, str))
+        if len(set(header.names)) != len(header.names):
+            raise InvalidInput(f"{place}: two columns of the header have the same name: {list(header.names)}")
+        label, column = header.position(roles.label), header.position_beside(roles.column)
         if column == label:
-            raise InvalidInput(f"{path}: column {roles.column!r} is the label {roles.label!r}: name another one")
-        chosen = [c for c in range(width) if c not in (label, column)] if roles.features is None else roles.features
-        features = tuple(_column(path, names, width, feature) for feature in chosen)
+            raise InvalidInput(f"{place}: column {roles.column!r} is the label {roles.label!r}: name another one")
+        others = [at for at in range(header.width) if at not in (label, column)]
+        chosen = tuple(roles.rules) or (others if roles.features is None else roles.features)
+        features = tuple(header.position(feature) for feature in chosen)
         if not features or label in features:
-            raise InvalidInput(f"{path}: features must be one or more columns other than the label {roles.label!r}")
+            raise InvalidInput(f"{place}: features must be one or more columns other than the label {roles.label!r}")
         if column in features:
-            raise InvalidInput(f"{path}: column {roles.column!r} says who holds a row: take it out of the features")
-        return cls(path, names, width, label, features)
+            raise InvalidInput(f"{place}: column {roles.column!r} says who holds a row: take it out of the features")
+        return cls(header, label, Features(header, features, roles.rules))
 
     def texts(self, chunk: list[Numbered], column: str | int) -> NDArray[np.str_]:
         """The cells of a column."""
-        at = _column(self.path, self.names, self.width, column)
-        self._check_width(chunk)
+        at = self.header.position(column)
+        self.header.check_width(chunk)
         texts = [row[at].strip() for _, row in chunk]
         for (line, _), text in zip(chunk, texts, strict=True):
             if text in MISSING:
-                raise InvalidInput(f"{self._cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
+                raise InvalidInput(f"{self.header.cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
         return np.array(texts, np.str_)
-
-    @classmethod
-    def unlabelled(cls, path: Path, first: list[str], columns: Sequence[str], width: int) -> _CsvTable:
-        """A table without labels: its header has these columns among others; or there is none, and `width` columns."""
-        names = tuple(cell.strip() for cell in first) if columns else ()
-        if missing := [name for name in columns if name not in names]:
-            raise InvalidInput(
-                f"{path}: the first line lacks {', '.join(missing)}. The model was trained on the columns "
-                f"{', '.join(columns)}: name them in the first line, in any order"
-            )
-        if double := [name for name in columns if names.count(name) > 1]:
-            raise InvalidInput(f"{path}: two columns are called {double[0]}: rename or remove one of them")
-        if not columns and len(first) != width:
-            raise InvalidInput(
-                f"{path}: the first line has {len(first)} cells, and the model takes {width} numbers a record. Its "
-                "columns have no names: give numbers in the order of the training data, without header and label"
-            )
-        features = tuple(map(names.index, columns)) or tuple(range(width))
-        return cls(path, names, len(first), -1, features)
-
-    def inputs(self, chunk: list[Numbered]) -> NDArray[np.float32]:
-        """The features of some rows `[n, features]`."""
-        self._check_width(chunk)
-        return self._floats(chunk)
 
     def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of rows."""
-        self._check_width(chunk)
+        self.header.check_width(chunk)
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
             line, row = chunk[y.index(-1)]
             raise InvalidInput(
-                f"{self._cell(line, self.label)}: label {row[self.label]!r} is not in the class list "
+                f"{self.header.cell(line, self.label)}: label {row[self.label]!r} is not in the class list "
                 f"{list(classes)}: correct the cell or the list"
             )
-        return self._floats(chunk), np.array(y, np.int64)
-
-    def _check_width(self, chunk: list[Numbered]) -> None:
-        for line, row in chunk:
-            if len(row) != self.width:
-                raise InvalidInput(f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}")
-
-    def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
-        cells = [[row[c] for c in self.features] for _, row in chunk]
-        try:
-            with np.errstate(over="ignore"):
-                x = np.array(cells, np.float64).astype(np.float32)
-        except ValueError:
-            x = np.full((1, 1), np.nan, np.float32)
-        if not np.isfinite(x).all():
-            raise self._first_wrong(chunk)
-        return x
-
-    def _first_wrong(self, chunk: list[Numbered]) -> InvalidInput:
-        line, column, cell = next(
-            (line, c, row[c]) for line, row in chunk for c in self.features if not _is_float32(row[c])
-        )
-        return InvalidInput(
-            f"{self._cell(line, column)}: {cell!r} is not a finite number of float32's range: write text as numbers "
-            "(one column per category), fill in missing values, or leave the column or row out"
-        )
-
-    def _cell(self, line: int, column: int) -> str:
-        return f"{self.path}, line {line}, column {self.names[column] if self.names else column!r}"
-
-
-def _column(path: Path, names: tuple[str, ...], width: int, wanted: str | int) -> int:
-    if isinstance(wanted, str):
-        if wanted not in names:
-            allowed = f"the columns are {list(names)}" if names else "without a header, columns go by number"
-            raise InvalidInput(f"{path}: there is no column {wanted!r}; {allowed}")
-        return names.index(wanted)
-    if not -width <= wanted < width:
-        raise InvalidInput(f"{path}: there is no column {wanted}; there are {width}, numbered from 0")
-    return wanted % width
-
-
-def _column_beside(path: Path, names: tuple[str, ...], width: int, wanted: str | int | None) -> int | None:
-    """Where the column beside the records stands; None where there is none, or the header lacks it."""
-    if wanted is None or (names and isinstance(wanted, str) and wanted not in names):
-        return None
-    return _column(path, names, width, wanted)
-
-
-def _is_float32(cell: str) -> bool:
-    try:
-        with np.errstate(over="ignore"):
-            return bool(np.isfinite(np.float32(float(cell))))
-    except ValueError:
-        return False
+        return self.features.values(chunk), np.array(y, np.int64)
 
 
 def from_images(
@@ -594,5 +519,10 @@ def from_function(where: str, arguments: Mapping[str, object] | None = None) -> 
         dataset = dataset.load()
     if not isinstance(dataset, Dataset):
         raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")
+    return with_checked_columns(where, dataset)
+
+
+def with_checked_columns(where: str, dataset: Dataset) -> Dataset:
+    """The same data set, its columns beside the records as text; those that do not fit the records are refused."""
     rows = len(dataset.train) + dataset.held_out.size
     return replace(dataset, columns=_checked_columns(where, dataset.columns, rows))

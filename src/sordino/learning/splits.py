@@ -217,7 +217,7 @@ class ColumnSplit(SplitSpec):
                 values, clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
             )
 
-    @reads("data.source", "data.label", "data.features", ".column")
+    @reads("data.source", "data.label", "data.features", "data.columns", ".column")
     def column_of_the_source(self, recipe: Any) -> Found:
         """The source has columns, and this one is neither the label nor a feature."""
         data = recipe.data
@@ -229,11 +229,12 @@ class ColumnSplit(SplitSpec):
             )
         elif data.origin == "table" and self.column == data.label:
             yield ".column", f"got {shown(self.column)}, which is the label; allowed: any other column"
-        elif self.column in (data.features or ()):
+        elif self.column in (data.features or data.columns or ()):
+            where = "data.features" if data.features else "data.columns"
             yield (
                 ".column",
-                f"got {shown(self.column)}, which is one of data.features; allowed: a column that is no feature: take "
-                "it out of that list",
+                f"got {shown(self.column)}, which is one of {where}; allowed: a column that is no feature: take it out "
+                "there",
             )
 
 

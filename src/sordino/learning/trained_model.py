@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -11,8 +13,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
-from sordino.learning import models
+from sordino.learning import models, own_data
+from sordino.learning.columns import ColumnRules
 from sordino.learning.examples import Normalisation
+from sordino.learning.memory import frame_of
+from sordino.learning.tables import read_unlabelled
+from sordino.parts import registry
 
 
 class _Table(BaseModel):
@@ -40,7 +46,8 @@ class ModelDescription(_Table):
     classes: Annotated[tuple[str, ...], MinLen(2)]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    columns: tuple[str, ...] = ()  #: names of a table's columns, in order; empty where they had none
+    columns: tuple[str, ...] = ()  #: a name for each value of a table's record, in order; empty where they had none
+    declared: dict[str, dict[str, Any]] = {}  #: columns of a table by name, each with the rule for its cells
     #: raw records; features that only clients can make; or nothing, where there is no common model
     takes: Literal["records", "features", "nothing"] = "records"
     local_statistics: bool = False  #: whether batch-norm statistics stayed with the clients
@@ -56,6 +63,14 @@ class ModelDescription(_Table):
             raise InvalidInput("; ".join(wrong)) from None
         found.normalisation.check(found.input_shape)
         return found
+
+    @property
+    def rules(self) -> ColumnRules:
+        """What the cells of declared columns become."""
+        try:
+            return {name: registry.make("column", table["kind"], **table) for name, table in self.declared.items()}
+        except (AssertionError, KeyError, TypeError, ValidationError) as error:
+            raise InvalidInput(f"the file's columns are not known here: {error}") from None
 
     @property
     def normalisation(self) -> Normalisation:
@@ -76,6 +91,7 @@ class TrainedModel(nn.Module):
         each = (1, -1) + (1,) * (len(about.input_shape) - 1)
         for name, values in (("mean", about.mean), ("std", about.std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32).reshape(each), persistent=False)
+        self._rules = about.rules
         self._one_versus_rest = models.loss_for(about.model) is models.one_versus_rest
         if about.local_statistics:
             _use_batch_statistics(network)
@@ -90,6 +106,18 @@ class TrainedModel(nn.Module):
             )
         scores: Tensor = self.network((input.to(torch.float32) - self.mean) / self.std)
         return scores
+
+    def inputs(self, table: object) -> Tensor:
+        """Raw inputs `[n, *input_shape]` of new records: the path of a .csv or .npz file, or a data frame.
+
+        Declared columns, with their gaps, categories and text, are read as when the model was trained.
+        """
+        if isinstance(table, str | Path):
+            found = own_data.read_inputs(table, self.input_shape, self.about.columns, self._rules)
+        else:
+            frame, width = frame_of(table), math.prod(self.input_shape)
+            found = read_unlabelled(frame, width, self.about.columns, self._rules).reshape(-1, *self.input_shape)
+        return torch.from_numpy(found)
 
     def probabilities(self, input: Tensor) -> Tensor:
         """Probabilities `[n, classes]` of raw inputs; of one-versus-rest models each class has its own, against all."""

@@ -128,6 +128,12 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "files": f"{_LEARNING}.splits:FilesSplit",
             "column": f"{_LEARNING}.splits:ColumnSplit",
         },
+        "column": {
+            "number": f"{_LEARNING}.columns:NumberColumn",
+            "category": f"{_LEARNING}.columns:CategoryColumn",
+            "words": f"{_LEARNING}.columns:WordsColumn",
+            "tokens": f"{_LEARNING}.columns:TokensColumn",
+        },
         "metric": {
             "accuracy": f"{_LEARNING}.metrics:Accuracy",
             "balanced-accuracy": f"{_LEARNING}.metrics:BalancedAccuracy",

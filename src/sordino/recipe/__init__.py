@@ -120,7 +120,12 @@ class Recipe(Sections):
     def _is_table(self, path: tuple[str, ...]) -> bool:
         found: object = self
         for name in path:
-            found = getattr(found, name, None) if isinstance(found, TomlTable) else None
+            if isinstance(found, TomlTable):
+                found = getattr(found, name, None)
+            else:
+                found = found.get(name) if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping):
+            return bool(found) and all(isinstance(inner, TomlTable) for inner in found.values())
         return isinstance(found, TomlTable) and not found.inline
 
     def settings(self) -> dict[str, object]:
@@ -144,7 +149,10 @@ class Recipe(Sections):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical form: equal recipes have equal ones, however they were written down."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        data = self.to_dict()
+        if "columns" in data["data"]:  # their order is that of a record's values
+            data["data"]["columns"] = list(data["data"]["columns"].items())
+        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     # --- the grammar --------------------------------------------------------------------------------------------------
@@ -240,9 +248,22 @@ def _anchored(data: Mapping[str, object], folder: Path) -> dict[str, object]:
         for name in ("source", "test"):
             if isinstance(own.get(name), str):
                 own[name] = str(folder / Path(own[name]).expanduser())
+    if isinstance(own, dict) and isinstance(own.get("columns"), dict):
+        for rule in own["columns"].values():
+            if isinstance(rule, dict) and isinstance(rule.get("vocabulary"), str):
+                rule["vocabulary"] = str(folder / Path(rule["vocabulary"]).expanduser())
     if isinstance(split, dict) and isinstance(split.get("files"), list):
         split["files"] = [str(folder / Path(f).expanduser()) if isinstance(f, str) else f for f in split["files"]]
     return result
+
+
+def columns_in(path: Path) -> dict[str, object]:
+    """The table `[data.columns]` of a file, such as a recipe, with its paths made absolute."""
+    data = _anchored(_read(_text_of(path), str(path)), path.resolve().parent).get("data")
+    columns = data.get("columns") if isinstance(data, dict) else None
+    if not isinstance(columns, dict) or not columns:
+        raise InvalidInput(f"{path} has no table [data.columns]: name the file that declares them")
+    return columns
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -284,5 +305,5 @@ def _remove(table: object, path: Location) -> None:
 
 __all__ = [
     "EVERYTHING", "BudgetRule", "Clients", "CodeNotAllowed", "Data", "Evaluation", "Key", "Model", "Recipe",
-    "RecipeInvalid", "Rounds", "shipped",
+    "RecipeInvalid", "Rounds", "columns_in", "shipped",
 ]  # fmt: skip

@@ -66,21 +66,31 @@ def _overlap(one: Location, other: Location) -> bool:
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
-OWN_FIELDS = ("classes", "label", "features", "test", "channels", "mean", "std", "arguments")
+OWN_FIELDS = ("classes", "label", "features", "columns", "test", "channels", "mean", "std", "arguments", "digest")
 _NEEDS = {
     "known": (),
     "function": (),
     "npz": ("classes", "mean", "std"),
     "table": ("classes", "label", "test", "mean", "std"),
     "images": ("classes", "test", "mean", "std"),
+    "memory": (),  # what it needs depends on its form: learning.memory says it
 }
-_MAY_HAVE = {"known": (), "function": ("arguments",), "npz": (), "table": ("features",), "images": ("channels",)}
+_MAY_HAVE = {
+    "known": (),
+    "function": ("arguments",),
+    "npz": (),
+    "table": ("features", "columns"),
+    "images": ("channels",),
+    "memory": ("classes", "label", "features", "columns", "test", "mean", "std", "digest"),
+}
+_NOT_WITH_COLUMNS = ("features", "mean", "std")
 _WHOM = {
     "known": "the known data set {source}, whose classes and constants are published,",
     "function": "a function that returns a Dataset, with its classes and constants,",
     "npz": "an .npz file of your own",
     "table": "a table of your own",
     "images": "a folder of your own images",
+    "memory": "data in memory",
 }
 
 
@@ -97,8 +107,21 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
         )
         return
     whom = _WHOM[origin].format(source=data.source)
-    for key, text in missing_or_superfluous(data, _NEEDS[origin], _MAY_HAVE[origin], OWN_FIELDS, whom):
+    needs, may_have = _NEEDS[origin], _MAY_HAVE[origin]
+    if data.columns is not None and "columns" in may_have:
+        whom += " with data.columns"
+        needs, may_have = (tuple(n for n in names if n not in _NOT_WITH_COLUMNS) for names in (needs, may_have))
+    for key, text in missing_or_superfluous(data, needs, may_have, OWN_FIELDS, whom):
         yield f"data{key}", text
+
+
+@_reads("data.columns", "data.label")
+def _columns_go_by_name(recipe: Sections) -> Found:
+    columns, label = recipe.data.columns or {}, recipe.data.label
+    if columns and isinstance(label, int):
+        yield ("data.label", f"got {label}; allowed beside data.columns: a name, as the columns have names")
+    if label in columns:
+        yield (f"data.columns.{label}", "is the label (data.label); allowed: columns to learn from, so leave it out")
 
 
 @_reads("data.classes", "data.mean", "data.std", "data.channels")

@@ -14,6 +14,7 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
+from sordino.learning.columns import AnyColumn
 from sordino.learning.datasets import KNOWN
 from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
@@ -57,13 +58,16 @@ def _parsed(parse: Callable[[str], Adjacency | Adversary]) -> AfterValidator:
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
-Origin = Literal["known", "npz", "table", "images", "function"]
+Origin = Literal["known", "npz", "table", "images", "function", "memory"]
+MEMORY = "memory"  #: the source of data that is handed to `sordino.run`
 
 
 def origin_of(source: str) -> Origin | None:
     """Where the examples of a source come from; None for a name that is not known."""
     if source in KNOWN:
         return "known"
+    if source == MEMORY:
+        return "memory"
     if own_address("data source", source):
         return "function"
     if source.lower().endswith(".npz"):
@@ -78,7 +82,8 @@ class Data(TomlTable):
 
     source: Annotated[str, MinLen(1), AfterValidator(allowed_source)] = Field(
         description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
-        "to a folder of images written with a slash (./scans), or 'package.module:Class', a data source or a function"
+        "to a folder of images written with a slash (./scans), or 'package.module:Class', a data source or a function, "
+        "or memory: data that is handed to sordino.run"
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
@@ -88,6 +93,11 @@ class Data(TomlTable):
     )
     features: Annotated[tuple[str, ...] | tuple[int, ...], BeforeValidator(as_tuple), MinLen(1)] | None = Field(
         default=None, description="the columns to learn from (.csv), in order; all others than the label if left out"
+    )
+    columns: Annotated[dict[str, AnyColumn], MinLen(1), Says("a table with a table for each column")] | None = Field(
+        default=None,
+        description="the columns to learn from (.csv), in order, each with what its cells become: numbers, categories, "
+        "text and gaps (docs/tables.md); in place of features, mean and std",
     )
     test: str | Inside | None = Field(
         default=None,
@@ -105,6 +115,10 @@ class Data(TomlTable):
     )
     arguments: Options | None = Field(
         default=None, description="the keys of a 'package.module:Class', or a function's arguments"
+    )
+    digest: str | None = Field(
+        default=None,
+        description="SHA-256 of data in memory; a run writes it down, and other data is refused",
     )
     validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
     train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")

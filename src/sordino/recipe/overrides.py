@@ -178,6 +178,8 @@ def given(part: BaseModel) -> Data:
 def _said(value: object) -> object:
     if isinstance(value, BaseModel):
         return given(value)
+    if isinstance(value, dict):
+        return {name: _said(inner) for name, inner in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, own_data
+from sordino.learning import datasets, memory, own_data
 from sordino.learning.examples import Dataset, Examples, Normalisation
+from sordino.parts.toml import key
 
 if TYPE_CHECKING:
     from sordino import recipe as recipes
     from sordino.recipe import Recipe
 
 
-def read_data(recipe: Recipe) -> Dataset:
-    """The recipe's data set, cut to its limits."""
+def read_data(recipe: Recipe, dataset: Dataset | None = None) -> Dataset:
+    """The recipe's data set, cut to its limits; `dataset` where it is in memory (`pinned`)."""
     data = recipe.data
-    dataset = source_of(data, recipe.seed, recipe.split.source_column)
+    if dataset is None:
+        dataset = source_of(data, recipe.seed, recipe.split.source_column)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
     if not len(test):
         if data.origin == "npz":
@@ -33,13 +35,53 @@ def read_data(recipe: Recipe) -> Dataset:
     return replace(dataset, train=train, test=test)
 
 
+def pinned(recipe: Recipe, handed: object = None) -> tuple[Recipe, Dataset | None]:
+    """The recipe with digests of its vocabulary files and of data in memory, and the data set that was handed in.
+
+    So a run that goes on later is about the same words and the same data.
+    """
+    data, changes = recipe.data, dict[str, object]()
+    if data.columns and any(rule.pinned() != rule for rule in data.columns.values()):
+        changes = {f"data.columns.{key(name)}": rule.pinned() for name, rule in data.columns.items()}
+    if handed is None:
+        return (recipe.with_(changes) if changes else recipe), None
+    if data.origin != "memory":
+        raise InvalidInput(
+            f'data was handed in, and data.source = "{data.source}" names other data: set data.source = "memory", or '
+            "hand nothing in"
+        )
+    about = memory.About(
+        data.classes, data.label, data.features, data.columns or {}, data.test, _constants(data),
+        recipe.split.source_column, recipe.seed,
+    )  # fmt: skip
+    dataset = memory.from_memory(handed, about)
+    digest = memory.digest_of(dataset)
+    if data.digest not in (None, digest):
+        raise InvalidInput(
+            f"the data that was handed in has the digest {digest}, and the recipe is about {data.digest}: hand in the "
+            "data that the run began with, or take data.digest away for a new run"
+        )
+    return recipe.with_({**changes, "data.digest": digest}), dataset
+
+
+def _constants(data: recipes.Data) -> Normalisation | None:
+    if data.mean is None and data.std is None:
+        return None
+    return Normalisation(data.mean or (0.0,), data.std or (1.0,))
+
+
 def source_of(data: recipes.Data, seed: int, column: str | int | None = None) -> Dataset:
     """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records."""
     if data.origin == "known":
         return datasets.load(data.source)
+    if data.origin == "memory":
+        raise InvalidInput(
+            'data.source = "memory" is data that a program hands in: sordino.run(recipe, data=...) in Python, with '
+            "folder=... and resume=True to go on with a run"
+        )
     if data.origin == "function":
         return own_data.from_function(data.source, data.arguments)
-    normalisation = Normalisation(data.mean or (0.0,), data.std or (1.0,))
+    normalisation = _constants(data) or Normalisation()
     path, classes = Path(data.source), data.classes or ()
     if data.origin == "npz":
         return own_data.from_npz(path, classes=classes, normalisation=normalisation, column=column)
@@ -47,7 +89,7 @@ def source_of(data: recipes.Data, seed: int, column: str | int | None = None) ->
         assert data.label is not None
         return own_data.from_csv(
             path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
-            features=data.features, column=column, seed=seed,
+            features=data.features, rules=data.columns or {}, column=column, seed=seed,
         )  # fmt: skip
     return own_data.from_images(
         path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed

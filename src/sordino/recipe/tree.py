@@ -253,6 +253,8 @@ def _keys_of(path: Location, name: str, field: FieldInfo, forms: tuple[str, ...]
             yield replace(each, forms=each.forms or forms, description=first)
         return
     yield Key(dotted(here), forms, allowed(node), _default(field), field.description or "")
+    if node.is_open and (values := node.inside(name)) is not None and values.slot:
+        yield from _keys_below((*here, "NAME"), values.models, None)
 
 
 def default_of(field: FieldInfo) -> object:

@@ -108,9 +108,12 @@ class Federation:
         return float(target.delta) if target is not None else 1e-5
 
 
-def wire(recipe: Recipe) -> Federation:
-    """All parts of a recipe; whatever does not fit together is refused here, before any training."""
-    dataset = read_data(recipe)
+def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
+    """All parts of a recipe; whatever does not fit together is refused here, before any training.
+
+    `dataset` is the data where it is in memory (`sordino.recipe.sources.pinned`).
+    """
+    dataset = read_data(recipe, dataset)
     dealt = partition.check_dealt(
         recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
 from sordino.learning import models
+from sordino.learning.columns import ColumnRules
 from sordino.learning.examples import naming
 from sordino.learning.trained_model import HeadDescription, ModelDescription, TrainedModel
 from sordino.learning.unit_vectors import Form
@@ -50,10 +52,15 @@ def description_of(federation: Federation) -> ModelDescription:
         mean=norm.mean if own_records else (0.0,),
         std=norm.std if own_records else (1.0,),
         columns=dataset.feature_names if own_records else (),
+        declared=_declared(dataset.rules) if own_records else {},
         takes="nothing" if isinstance(method, LocalOnly) else "records" if own_records else "features",
         local_statistics=bool(models.running_statistics(federation.model)) and recipe.model.buffers != "release",
         head=_head_of(method) if isinstance(method, PrivateHead) else None,
     )
+
+
+def _declared(rules: ColumnRules) -> dict[str, dict[str, Any]]:
+    return {name: rule.model_dump(mode="json", exclude_none=True) for name, rule in rules.items()}
 
 
 def _head_of(method: PrivateHead) -> HeadDescription:

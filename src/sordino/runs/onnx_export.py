@@ -87,6 +87,8 @@ def exported(model: TrainedModel) -> bytes:
         ) from error
     proto = program.model_proto
     texts = {"classes": json.dumps(model.classes), "columns": json.dumps(model.about.columns)}
+    if model.about.declared:
+        texts["declared"] = json.dumps(model.about.declared)
     onnx.helper.set_model_props(proto, texts)
     for node in proto.graph.node:
         del node.metadata_props[:]  # the exporter's stack traces, with the paths of this machine

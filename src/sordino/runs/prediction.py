@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.evaluation import in_pieces
 from sordino.learning.examples import Inputs
-from sordino.learning.own_data import read_inputs
 from sordino.learning.trained_model import TrainedModel
 
 
@@ -37,9 +36,9 @@ class Predictions:
 
 
 def predict_file(model: TrainedModel, data: str | Path) -> Predictions:
-    """What the model says about the records of a .csv or .npz file (`sordino.learning.own_data.read_inputs`)."""
+    """What the model says about the records of a .csv or .npz file (`TrainedModel.inputs`)."""
     check_takes_records(model)
-    return predict(model, read_inputs(data, model.input_shape, model.about.columns))
+    return predict(model, model.inputs(data).numpy())
 
 
 def predict(model: TrainedModel, x: Inputs) -> Predictions:

@@ -26,6 +26,7 @@ from sordino.learning.evaluation import ExamPiece, Scores, score
 from sordino.methods.interface import Seen, State
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
+from sordino.recipe.sources import pinned
 from sordino.report.folder import RunFolder
 from sordino.runs import preflight
 from sordino.runs.coordinator import Attendance, printable
@@ -76,6 +77,7 @@ def serve(
             "goes through it (sordino.shuffler.channel.ServiceChannel)"
         )
     with one_thread():
+        recipe, _ = pinned(recipe)
         parts = wire(recipe)
         check_start_travels(parts)
         channel = setup.channel or channels.build(recipe, parts.method)

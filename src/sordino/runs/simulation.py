@@ -19,6 +19,7 @@ from sordino.methods.interface import Bench, LocalView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
+from sordino.recipe.sources import pinned
 from sordino.report.records import RoundRecord, Simulation
 from sordino.runs import preflight
 from sordino.runs.checkpoint import DamagedRun
@@ -37,6 +38,7 @@ REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
 def run(
     recipe: Recipe,
     *,
+    data: object = None,
     folder: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
@@ -44,6 +46,9 @@ def run(
     observer: Observer | None = None,
 ) -> Outcome:
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
+
+    `data` is data in memory, for a recipe with `data.source = "memory"`: a pandas data frame, a Hugging Face or torch
+    data set, a pair of arrays (x, y), or a mapping of two of these to train and test (docs/data-in-memory.md).
 
     `workers` are processes (default: one per core where that pays, one on a GPU); results do not depend on their
     number, on a GPU but for rounding. A folder that another process is running is refused
@@ -53,7 +58,8 @@ def run(
     if resume and folder is None:
         raise InvalidInput("resume needs the folder of the run that is to go on")
     with one_thread():
-        federation = wire(recipe)
+        recipe, dataset = pinned(recipe, data)
+        federation = wire(recipe, dataset)
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)

@@ -1,0 +1,234 @@
+"""Tables of cells, in a .csv file or in memory: their lines, where their columns stand, and what cells become."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning.columns import MISSING, ColumnRules, WrongCell, float32_of
+
+CHUNK_ROWS = 10_000
+
+Numbered = tuple[int, list[str]]  #: a row's cells after its line's number
+
+
+class Lines(Protocol):
+    """The lines of a table, each a list of cells; `line_num` is the number of the one before."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
+
+
+class Frame:
+    """A table in memory, column by column: read as the .csv file that it could be written to.
+
+    None and NaN are empty cells; floating-point numbers without a fraction are written without one (3.0 as 3).
+    """
+
+    def __init__(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
+        self.stem, self._columns = name, columns
+
+    def __str__(self) -> str:
+        return self.stem
+
+    def lines(self) -> Lines:
+        """Its header and its rows."""
+        return _FrameLines(self._columns)
+
+
+class _FrameLines:
+    def __init__(self, columns: Mapping[str, Sequence[object]]) -> None:
+        self.line_num = 0
+        rows = zip(*columns.values(), strict=True)
+        self._rows = chain([[str(name) for name in columns]], ([_text(value) for value in row] for row in rows))
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        row = next(self._rows)
+        self.line_num += 1
+        return row
+
+
+def _text(value: object) -> str:
+    """A value as a table writes it."""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return "" if number != number else str(int(number)) if number.is_integer() else repr(number)
+    text = "" if value is None else str(value)
+    return "" if text in ("<NA>", "NaT") else text
+
+
+Place = Path | Frame
+
+
+@contextmanager
+def reading(place: Place, delimiter: str = ",") -> Iterator[Lines]:
+    """The lines of a table; what is no table is refused."""
+    if isinstance(place, Frame):
+        yield place.lines()
+        return
+    try:
+        with place.open(newline="", encoding="utf-8-sig") as file:
+            yield csv.reader(file, delimiter=delimiter, strict=True)
+    except FileNotFoundError:
+        raise InvalidInput(f"{place}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(
+            f"{place}: cannot be read as a table in UTF-8 separated by {delimiter!r} ({error})"
+        ) from None
+
+
+def chunks(lines: Lines, first: list[list[str]]) -> Iterator[list[Numbered]]:
+    """Rows with their lines' numbers, some thousands at a time; empty lines are left out."""
+    numbered = ((lines.line_num, row) for row in chain(first, lines) if row)
+    return iter(lambda: list(islice(numbered, CHUNK_ROWS)), [])
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a table; `names` is empty where it has no header line."""
+
+    place: Place
+    names: tuple[str, ...]
+    width: int
+
+    @classmethod
+    def of(cls, place: Place, first: list[str], *, named: bool) -> Header:
+        """The columns of a table with this first line: its header, or else its first row."""
+        if not first:
+            raise InvalidInput(f"{place}: the first line is empty; a table begins with its header or its first row")
+        return cls(place, tuple(cell.strip() for cell in first) if named else (), len(first))
+
+    def position(self, wanted: str | int) -> int:
+        """Where a column stands."""
+        if isinstance(wanted, str):
+            if wanted not in self.names:
+                allowed = (
+                    f"the columns are {list(self.names)}" if self.names else "without a header, columns go by number"
+                )
+                raise InvalidInput(f"{self.place}: there is no column {wanted!r}; {allowed}")
+            return self.names.index(wanted)
+        if not -self.width <= wanted < self.width:
+            raise InvalidInput(f"{self.place}: there is no column {wanted}; there are {self.width}, numbered from 0")
+        return wanted % self.width
+
+    def position_beside(self, wanted: str | int | None) -> int | None:
+        """Where the column beside the records stands; None where there is none, or the header lacks it."""
+        if wanted is None or (self.names and isinstance(wanted, str) and wanted not in self.names):
+            return None
+        return self.position(wanted)
+
+    def cell(self, line: int, column: int) -> str:
+        """A cell's place in words."""
+        return f"{self.place}, line {line}, column {self.names[column] if self.names else column!r}"
+
+    def check_width(self, chunk: list[Numbered]) -> None:
+        """Refuse rows of another length than the first line."""
+        for line, row in chunk:
+            if len(row) != self.width:
+                raise InvalidInput(f"{self.place}, line {line}: {len(row)} cells, the first line has {self.width}")
+
+
+@dataclass(frozen=True)
+class Features:
+    """The columns that a model learns from: numbers as they stand, or what declared rules make of cells."""
+
+    header: Header
+    positions: tuple[int, ...]
+    rules: ColumnRules
+
+    @property
+    def width(self) -> int:
+        """Values of a record."""
+        return sum(len(rule.parts()) for rule in self.rules.values()) if self.rules else len(self.positions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A name for each value; none where the table has no header and nothing is declared."""
+        return names_of(self.rules) or tuple(self.header.names[at] for at in self.positions if self.header.names)
+
+    def values(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+        """The values `[n, width]` of some rows."""
+        self.header.check_width(chunk)
+        if not self.rules:
+            return self._floats(chunk)
+        found = []
+        for (name, rule), at in zip(self.rules.items(), self.positions, strict=True):
+            try:
+                values = rule.encode([row[at].strip() for _, row in chunk])
+            except WrongCell as error:
+                raise InvalidInput(f"{self.header.cell(chunk[error.row][0], at)}: {error}") from None
+            except Exception as error:  # of somebody's own rule
+                raise InvalidInput(f"{self.header.place}: the rule data.columns.{name} failed ({error})") from error
+            if (values.dtype, values.shape) != (np.dtype(np.float32), (len(chunk), len(rule.parts()))):
+                raise InvalidInput(
+                    f"data.columns.{name}: its rule must give float32 [{len(chunk)}, {len(rule.parts())}], got "
+                    f"{values.dtype} of shape {list(values.shape)}"
+                )
+            found.append(values)
+        return np.concatenate(found, axis=1)
+
+    def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+        x = float32_of([[row[at] for at in self.positions] for _, row in chunk])
+        if x is None:
+            raise self._first_wrong(chunk)
+        return x
+
+    def _first_wrong(self, chunk: list[Numbered]) -> InvalidInput:
+        line, column, cell = next(
+            (line, c, row[c]) for line, row in chunk for c in self.positions if float32_of([row[c]]) is None
+        )
+        what = "a missing value" if cell.strip() in MISSING else "not a finite number of float32's range"
+        return InvalidInput(
+            f"{self.header.cell(line, column)}: {cell!r} is {what}: correct it, leave the column or row out, or "
+            "declare what text, categories and gaps become (data.columns)"
+        )
+
+
+def names_of(rules: ColumnRules) -> tuple[str, ...]:
+    """A name for each value that declared columns become: age, smoker=yes, note=fever."""
+    return tuple(f"{name}={part}" if part else name for name, rule in rules.items() for part in rule.parts())
+
+
+def unlabelled(place: Place, first: list[str], columns: Sequence[str], width: int, rules: ColumnRules) -> Features:
+    """The features of a table without labels: its header has these columns among others, or there is no header."""
+    header = Header(place, tuple(cell.strip() for cell in first) if columns else (), len(first))
+    if missing := [name for name in columns if name not in header.names]:
+        raise InvalidInput(
+            f"{place}: the first line lacks {', '.join(missing)}. The model was trained on the columns "
+            f"{', '.join(columns)}: name them in the first line, in any order"
+        )
+    if double := [name for name in columns if header.names.count(name) > 1]:
+        raise InvalidInput(f"{place}: two columns are called {double[0]}: rename or remove one of them")
+    if not columns and len(first) != width:
+        raise InvalidInput(
+            f"{place}: the first line has {len(first)} cells, and the model takes {width} numbers a record. Its "
+            "columns have no names: give numbers in the order of the training data, without header and label"
+        )
+    return Features(header, tuple(map(header.names.index, columns)) or tuple(range(width)), rules)
+
+
+def read_unlabelled(place: Place, width: int, columns: Sequence[str], rules: ColumnRules) -> NDArray[np.float32]:
+    """Records `[n, width]` of a table without labels, for a model of these columns or declared rules."""
+    wanted = tuple(rules) or columns
+    with reading(place) as lines:
+        first = next(lines, [])
+        features = unlabelled(place, first, wanted, width, rules)
+        found = [features.values(chunk) for chunk in chunks(lines, [] if wanted else [first])]
+    if not found:
+        raise InvalidInput(f"{place}: there are no rows: add a row for each record")
+    return np.concatenate(found)
