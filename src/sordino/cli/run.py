@@ -73,6 +73,9 @@ def run(
     shuffler_token: Annotated[Path | None, _file(help="The server's token, where a shuffler is used.")] = None,
     shuffler_key: Annotated[Path | None, _file(help="The server's private key, for the same.")] = None,
     shuffler_trusted: Annotated[Path | None, _file(help="The shuffler's certificate, if not a public one.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the rounds for TensorBoard too, while they go by.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.
@@ -91,21 +94,32 @@ def run(
     network = _network(clients, federation, patience, given, folder if resume is not None else None)
     if network is not None and (workers is not None or device is not None):
         raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
+    trackers = _trackers(tensorboard)
     made_here = out is None and resume is None
     with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
         if network is not None:
-            outcome = _serve(chosen, folder, resume is not None, network, display)
+            outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers])
         else:
             from sordino.runs.simulation import run as carry_out
 
             place = device or (None if resume is None else _device_of(folder)) or "cpu"
             outcome = carry_out(
-                chosen, folder=folder, resume=resume is not None, workers=workers, device=place, observer=display
-            )
+                chosen, folder=folder, resume=resume is not None, workers=workers, device=place,
+                observer=[display, *trackers],
+            )  # fmt: skip
     if as_json:
         print_json(outcome.to_json())
     else:
         _print_outcome(outcome)
+
+
+def _trackers(tensorboard: Path | None) -> list[Observer]:
+    if tensorboard is None:
+        return []
+    from sordino.runs.tensorboard import TensorBoard
+
+    check_folder(tensorboard, "--tensorboard")
+    return [TensorBoard(tensorboard)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,9 @@ def _network(
     return _ClientSockets(tuple(found), federation, waits, files)
 
 
-def _serve(recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, display: Display) -> Outcome:
+def _serve(
+    recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, observers: Sequence[Observer]
+) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 
@@ -174,7 +190,7 @@ def _serve(recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, 
         raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
     fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
     setup = CoordinatorSetup(network.federation, channel, notes=network.notes())
-    return serve(recipe, fleet, folder, setup, resume=resume, observer=display)
+    return serve(recipe, fleet, folder, setup, resume=resume, observer=observers)
 
 
 def _how_to_go_on(folder: Path) -> str:
@@ -220,7 +236,7 @@ def _choose(
 def _is_over(folder: Path, as_json: bool) -> bool:
     """Whether there is nothing left to do for a run, which is then said."""
     from sordino.report.folder import RunFolder
-    from sordino.runs.outcome import figures
+    from sordino.runs.run_figures import figures
 
     run_folder = RunFolder.open(folder)
     result = run_folder.final_result()
