@@ -345,6 +345,12 @@ def test_an_interrupted_sweep_goes_on_and_leaves_finished_runs_alone(tiny, tmp_p
     table = sordino("compare", out, "--out", tmp_path / "table").stdout
     assert "±" in table and (tmp_path / "table/comparison.csv").exists()
 
+    files = [tmp_path / "paper" / name for name in ("table.tex", "table.md", "figure.svg")]
+    sordino("compare", out, "--out", tmp_path, "--table", files[0], "--table", files[1], "--figure", files[2])
+    assert all(path.stat().st_size > 100 for path in files)
+    sordino("compare", out, "--out", tmp_path / "never", "--figure", "figure.jpg", exit_code=1)
+    assert not (tmp_path / "never").exists()  # refused before anything is written
+
 
 @pytest.mark.parametrize(
     ("over", "remedy"),

@@ -432,11 +432,33 @@ def compare(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where comparison.html and comparison.csv are written.")
     ] = Path(),
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option("--table", metavar="FILE", help="Write the main table too: FILE.tex, FILE.md or FILE.csv."),
+    ] = None,
+    figures: Annotated[
+        list[Path] | None,
+        typer.Option("--figure", metavar="FILE", help="Draw accuracy too: FILE.svg, FILE.pdf or FILE.png."),
+    ] = None,
+    over: Annotated[str, typer.Option(help="What --figure has below: rounds, or epsilon (proven).")] = "rounds",
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: one page and one table, with the spread over seeds."""
+    from sordino.report.comparison_figure import check_figure, write_figure
+    from sordino.report.comparison_table import check_table, write_table
+
     check_folder(out)
-    _compare([found for run in runs for found in _runs_in(run)], out, as_json)
+    for path in tables or []:
+        check_table(path)
+    for path in figures or []:
+        check_figure(path, over)
+    comparison = _compare([found for run in runs for found in _runs_in(run)], out, as_json)
+    for path in tables or []:
+        write_table(comparison, path)
+    for path in figures or []:
+        write_figure(comparison, path, over)
+    if written := [*(tables or []), *(figures or [])]:
+        typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -448,7 +470,7 @@ def _runs_in(folder: Path) -> list[Path]:
     return found
 
 
-def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
+def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
     from sordino.report.compare import compare as put_together
     from sordino.report.comparison_page import write_comparison
 
@@ -458,12 +480,13 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
         rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
         files = [str(page), str(table)]
         print_json({"groups": rows, "keys": list(comparison.keys), "notes": list(comparison.notes), "files": files})
-        return
+        return comparison
     columns = [*left("setting"), *right("accuracy", "runs", "rounds"), *left("proven epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
     for note in comparison.notes:
         typer.echo(note)
     typer.echo(f"Written: {page} and {table}")
+    return comparison
 
 
 def _comparison_row(comparison: Comparison, group: Repetitions) -> list[str]:
