@@ -64,6 +64,14 @@ def reproduce(
             "a --docs there; repeatable.",
         ),
     ] = None,
+    own: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="RECIPE",
+            help="Run your own recipe too, on the same data, split and seeds, beside the paper's; repeatable.",
+        ),
+    ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments and run nothing.")] = False,
     workers: WorkerCount = None,
     device: Device = "cpu",
@@ -80,6 +88,7 @@ def reproduce(
         if docs is not None:
             check_folder(docs, "--docs")
     from papers.experiments import PAPERS, chosen
+    from papers.own_recipes import beside
     from papers.pages import rows, write_overview, write_paper
     from papers.records import Records
 
@@ -90,8 +99,11 @@ def reproduce(
 
     if quick and docs is not None:
         raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
+    if own and (docs is not None or merge):
+        raise InvalidInput("a recipe of your own is on no page and in no other records: leave out --docs and --merge")
     papers = _papers(paper, everything, list(PAPERS))
     todo = _of_priority(chosen(papers, only or []), priority)
+    mine = {name: [one for path in own or () for one in beside(path, found)] for name, found in todo.items()}
     if list_them:
         _list(todo)
         return
@@ -103,17 +115,19 @@ def reproduce(
     else:
         from papers.runner import seed_runs
 
-        asked_for = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+        asked_for = {n: seed_runs([*found, *mine[n]], quick=quick, seeds=seeds) for n, found in todo.items()}
         said = _run(asked_for, records, out, workers, device)
     if docs is not None:
         for name in papers:
             write_paper(name, records[name], docs)
         write_overview(records_of, docs)
     if quick:
-        found = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+        found = {name: _recorded(own, records[name], quick=True) for name, own in todo.items()}
     else:
         asked = {experiment.id for own in todo.values() for experiment in own}
         found = {n: [row for row in rows(n, records[n]) if row.experiment.id in asked] for n in todo}
+    for name, own_ones in mine.items():
+        found[name] += _recorded(own_ones, records[name], quick=quick)
     if as_json:
         print_json({name: [_as_json(row, quick) for row in own] for name, own in found.items()})
     else:
@@ -299,12 +313,12 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Summary:
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
-def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
+def _recorded(todo: Sequence[Experiment], records: Records, *, quick: bool) -> list[Row]:
     from papers.pages import Row
 
     found = []
     for one in todo:
-        own = records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))
+        own = records.of(one.recorded_as, quick=quick, settings=one.settings(quick=quick, seed=1))
         found.append(Row(one, tuple(own)))
     return found
 
@@ -317,8 +331,14 @@ def _as_json(row: Row, quick: bool) -> dict[str, object]:
         "ours": row.ours,
         "spread": row.spread,
         "seeds": len(row.records),
-        "verdict": SCALED_DOWN if quick and row.records else row.verdict,
+        "verdict": SCALED_DOWN if quick and row.records else _verdict(row),
     }
+
+
+def _verdict(row: Row) -> str:
+    from papers.own_recipes import OWN, is_own
+
+    return OWN if is_own(row.experiment) else row.verdict
 
 
 def _print(found: Mapping[str, Sequence[Row]], quick: bool) -> None:
@@ -331,7 +351,9 @@ def _print(found: Mapping[str, Sequence[Row]], quick: bool) -> None:
             cells = ((row.experiment.what, _ours(row), *privacy_cells(row)) for row in rows)
             print_table(f"{PAPERS[name]}: {SCALED_DOWN}", left("experiment", "accuracy", *EPSILONS), cells)
         else:
-            whole = ((row.experiment.what, _theirs(row), _ours(row), *privacy_cells(row), row.verdict) for row in rows)
+            whole = (
+                (row.experiment.what, _theirs(row), _ours(row), *privacy_cells(row), _verdict(row)) for row in rows
+            )
             print_table(PAPERS[name], left("experiment", "paper", "ours", *EPSILONS, "verdict"), whole)
 
 

@@ -67,6 +67,7 @@ PLACES = {
     "test_docs.py": "process",
     "test_reproduce.py": "process",
     "test_reproduce_orderings.py": "process",
+    "test_reproduce_own.py": "process",
     "test_reproduce_webfed.py": "process",
     "test_wheel.py": "process",
     "web": "network",
