@@ -44,6 +44,7 @@ PLACES = {
     "client/test_fuzz.py": "process",
     "client/test_wire.py": "unit",
     "engine": "process",
+    "ecosystem": "process",
     "examples": "process",
     "flower": "network",
     "learning/test_cohort.py": "process",
