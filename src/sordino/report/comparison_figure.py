@@ -65,6 +65,10 @@ class ComparisonFigure:
             height=height + 8,
         )
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows of it."""
+        return self.to_svg()
+
     def _entry(self, index: int, line: Series) -> Markup:
         y = _TITLE + HEIGHT + _LINE * index + 10
         dash = DASHES[index % len(DASHES)]
