@@ -8,6 +8,7 @@ import sys
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -289,6 +290,34 @@ def in_toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {in_toml(entry)}" for key, entry in value.items()) + "}"
     return json.dumps(value)
+
+
+def test_tensorboard_is_written_while_the_run_goes_on(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    scalars: list[str] = []
+
+    class Writer:
+        def __init__(self, folder: Path, first: int) -> None:
+            assert folder == tmp_path / "logs" and first == 1
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            scalars.append(f"{name} {step}")
+
+        def add_text(self, name: str, text: str, step: int) -> None: ...
+        def flush(self) -> None: ...
+        def close(self) -> None:
+            scalars.append("closed")
+
+    monkeypatch.setattr("sordino.runs.tensorboard.summary_writer", Writer)
+    sordino("run", tiny, "--out", tmp_path / "run", "--tensorboard", tmp_path / "logs")
+    assert "accuracy 3" in scalars and scalars[-1] == "closed"
+
+
+def test_without_tensorboard_nothing_is_begun(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.chdir(tmp_path)
+    refused = sordino("run", tiny, "--tensorboard", tmp_path / "logs", exit_code=1)
+    assert "sordino[notebook]" in refused.stderr and not (tmp_path / "runs").exists()
 
 
 # --- sweep and compare ------------------------------------------------------------------------------------------------

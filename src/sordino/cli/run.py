@@ -86,6 +86,7 @@ def run(
     check_place(workers, device)
     if resume is None:
         check_folder(RUNS if out is None else out)
+    trackers = _trackers(tensorboard)
     chosen, folder = _choose(recipe, overrides, seed, out, resume)
     if resume is not None and _is_over(folder, as_json):
         return
@@ -94,7 +95,6 @@ def run(
     network = _network(clients, federation, patience, given, folder if resume is not None else None)
     if network is not None and (workers is not None or device is not None):
         raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
-    trackers = _trackers(tensorboard)
     made_here = out is None and resume is None
     with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
         if network is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,10 @@ class TensorBoard(Observer):
     `write(folder, first)` makes the writer: anything with `add_scalar`, `add_text`, `flush` and `close`.
     """
 
-    def __init__(self, folder: str | Path, write: Any = summary_writer) -> None:
-        self._folder, self._write = Path(folder), write
+    def __init__(self, folder: str | Path, write: Callable[[Path, int], Any] | None = None) -> None:
+        self._folder, self._write = Path(folder), write or summary_writer
         self._writer: Any = None
-        if write is summary_writer:
+        if write is None:
             try:
                 import tensorboard  # noqa: F401 (refused before the run, not after its first round)
             except ModuleNotFoundError:
