@@ -444,10 +444,10 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: one page and one table, with the spread over seeds."""
+    check_folder(out)
     from sordino.report.comparison_figure import check_figure, write_figure
     from sordino.report.comparison_table import check_table, write_table
 
-    check_folder(out)
     for path in tables or []:
         check_table(path)
     for path in figures or []:
