@@ -161,7 +161,7 @@ def test_tensorboard_gets_every_round_and_the_epsilons_spent(tmp_path):
         writers.append(Writer(folder, first))
         return writers[-1]
 
-    outcome = sordino.run(recipe(TWO_POINT), observer=TensorBoard(tmp_path, write))
+    outcome = sordino.run(recipe(TWO_POINT), observer=TensorBoard(tmp_path, write=write))
     (writer,) = writers
     assert writer.closed and writer.first == 1
     assert [writer.scalars["accuracy", n] for n in (1, 2, 3)] == [record.accuracy for record in outcome.rounds]
@@ -171,6 +171,29 @@ def test_tensorboard_gets_every_round_and_the_epsilons_spent(tmp_path):
     ]
     assert tuple(spent) == outcome.spending()
     assert "adjacency client" in writer.texts["statement"]
+
+
+def test_a_resumed_run_counts_what_was_released_before(tmp_path):
+    writers = []
+
+    def write(folder, first):
+        writers.append(Writer(folder, first))
+        return writers[-1]
+
+    class Stop(Observer):
+        def round(self, record, attendance):
+            if record.round == 2:
+                raise KeyboardInterrupt
+
+    given, folder = recipe(TWO_POINT), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        sordino.run(given, folder=folder, observer=[TensorBoard(tmp_path, write=write), Stop()])
+    outcome = sordino.run(given, folder=folder, resume=True, observer=TensorBoard(tmp_path, every=2, write=write))
+    first, second = writers
+    whole = outcome.spending()
+    assert first.scalars["epsilon/proven", 2] == whole[1].proven and second.first == 3
+    assert {step for name, step in second.scalars if name == "epsilon/proven"} == {3}
+    assert second.scalars["epsilon/proven", 3] == whole[2].proven
 
 
 def test_without_tensorboard_the_remedy_is_named(tmp_path, monkeypatch):

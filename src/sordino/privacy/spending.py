@@ -19,6 +19,11 @@ class RoundSpending:
     proven: float | None
     claimed: float | None
 
+    @classmethod
+    def of(cls, round: int, view: View) -> RoundSpending:
+        """What a view says after a round."""
+        return cls(round, view.proven[1], view.claimed[1] if view.claimed else None)
+
 
 def spending(
     releases: Sequence[RoundReleases], view: View, clients: int, *, delta: float, every: int = 1
@@ -39,7 +44,7 @@ def _after(last: int, releases: Sequence[RoundReleases], view: View, clients: in
     stated = history.statement(so_far, clients, delta=delta, title="")
     found = next((own for own in views(stated.rows) if own.key == view.key), None)
     if found is not None:
-        return RoundSpending(last, found.proven[1], found.claimed[1] if found.claimed else None)
+        return RoundSpending.of(last, found)
     nothing = not any(len(who) for spent in so_far for who in spent.clients)
     return RoundSpending(last, 0.0 if nothing else None, None)
 

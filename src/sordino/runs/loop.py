@@ -204,6 +204,7 @@ class Run:
         record = replace(record, seconds=self._seconds())
         self._progress.note_traffic(outcome.attendance, record.seconds)
         self._end(outcome, after, sent, record)
+        self._observer.released(tuple(self._spent))
         self._observer.round(record, outcome.attendance)
 
     def _end(self, outcome: RoundOutcome, state: State, sent: int, record: RoundRecord | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sordino.privacy.history import RoundReleases
     from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
@@ -30,6 +31,9 @@ class Observer:
 
     def prepared(self, attendance: Attendance) -> None:
         """After the preparation, with who answered what."""
+
+    def released(self, releases: Sequence[RoundReleases]) -> None:
+        """After each round, before `round`: all that has left clients so far, rounds before a restart included."""
 
     def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """After each round, with who answered what, the reasons of those who did not, and receipts."""
@@ -59,6 +63,10 @@ class Audience(Observer):
     def prepared(self, attendance: Attendance) -> None:
         for one in self.members:
             one.prepared(attendance)
+
+    def released(self, releases: Sequence[RoundReleases]) -> None:
+        for one in self.members:
+            one.released(releases)
 
     def round(self, record: RoundRecord, attendance: Attendance) -> None:
         for one in self.members:
