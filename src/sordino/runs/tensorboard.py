@@ -32,8 +32,8 @@ def summary_writer(folder: Path, first: int) -> Any:
 class TensorBoard(Observer):
     """Writes the figures of each round while the run goes on, with the epsilon spent so far; at its end the statement.
 
-    Epsilons are composed anew after each round, or every `every` rounds where that takes too long. `write(folder, first)`
-    makes the writer: anything with `add_scalar`, `add_text`, `flush` and `close`.
+    Epsilons are composed anew after each round, or every `every` rounds where that takes too long.
+    `write(folder, first)` makes the writer: anything with `add_scalar`, `add_text`, `flush` and `close`.
     """
 
     def __init__(self, folder: str | Path, *, every: int = 1, write: Callable[[Path, int], Any] | None = None) -> None:
