@@ -65,7 +65,8 @@ class TensorBoard(Observer):
     def finished(self, outcome: Outcome) -> None:
         if self._writer is None:  # no round was left
             return
-        self._spent(outcome.result.rounds, outcome.statement)
+        if outcome.result.rounds % self._every:  # not written yet
+            self._spent(outcome.result.rounds, outcome.statement)
         meaning = "" if outcome.lead is None else f"epsilon: {terms(outcome.lead)}\n\n"
         self._writer.add_text("statement", f"{meaning}```\n{to_text(outcome.statement)}\n```", outcome.result.rounds)
         self._writer.close()
