@@ -65,13 +65,16 @@ test: lint page test-page browser ## lint, types and the tests of all layers
 nightly: $(READY) ## compute recorded experiments again, and run every method over real machines: many minutes
 	$(BIN)/python -m pytest -n 2 -m nightly
 
-test-more: $(MORE)/.ready ## the tests that need another environment: Flower's simulation on Ray, export to ONNX
-	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py
+test-more: $(MORE)/.ready ## the tests that need another environment: Ray, ONNX, pandas, matplotlib, Opacus and others
+	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py tests/ecosystem \
+	  tests/engine/test_run_figures.py tests/report/test_comparison_files.py
 
 $(MORE)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MORE)
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[learn,service,flower,export,dev]' 'flwr[simulation]'
+	  -e '.[learn,service,flower,export,notebook,dev]' 'flwr[simulation]' opacus datasets seaborn
+	@# the bounds of flwr-datasets do not fit constraints.txt; it works with these versions
+	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps flwr-datasets
 	@touch $@
 
 test-page: page

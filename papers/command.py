@@ -71,6 +71,14 @@ def reproduce(
             "a --docs there; repeatable.",
         ),
     ] = None,
+    own: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="RECIPE",
+            help="Run your own recipe too, on the same data, split and seeds, beside the paper's; repeatable.",
+        ),
+    ] = None,
     list_them: Annotated[
         bool, typer.Option("--list", help="List the experiments with rows, time and data, and run nothing.")
     ] = False,
@@ -90,6 +98,7 @@ def reproduce(
             check_folder(docs, "--docs")
     from papers.experiments import PAPERS, chosen
     from papers.first_look import first_look
+    from papers.own_recipes import beside
     from papers.pages import write_overview, write_paper
     from papers.records import Records
 
@@ -100,6 +109,8 @@ def reproduce(
 
     if quick and docs is not None:
         raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
+    if own and (docs is not None or merge):
+        raise InvalidInput("a recipe of your own is on no page and in no other records: leave out --docs and --merge")
     papers = _papers(paper, everything or (paper is None and (list_them or quick)), list(PAPERS))
     todo = _of_priority(chosen(papers, only or []), priority)
     if list_them:
@@ -107,6 +118,7 @@ def reproduce(
         return
     if quick and not only and priority is None and not merge:
         todo = first_look(todo)
+    mine = {name: [one for path in own or () for one in beside(path, found)] for name, found in todo.items()}
     records = {name: records_of(name) for name in papers}
     if merge and seeds is not None:
         raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
@@ -115,17 +127,19 @@ def reproduce(
     else:
         from papers.runner import seed_runs
 
-        asked_for = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+        asked_for = {n: seed_runs([*found, *mine[n]], quick=quick, seeds=seeds) for n, found in todo.items()}
         said = _run(asked_for, records, out, workers, device, quick)
     if docs is not None:
         for name in papers:
             write_paper(name, records[name], docs)
         write_overview(records_of, docs)
     if quick:
-        scaled = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+        scaled = {name: _recorded([*one, *mine[name]], records[name], quick=True) for name, one in todo.items()}
         _print_quick(scaled, as_json)
     else:
-        found = {name: _full_rows(name, own, records[name]) for name, own in todo.items()}
+        found = {name: _full_rows(name, one, records[name]) for name, one in todo.items()}
+        for name, own_ones in mine.items():
+            found[name] += _recorded(own_ones, records[name], quick=False)
         _print(found, as_json)
     for line in said.lines:
         typer.echo(line, err=True)
@@ -329,13 +343,14 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Summary:
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
-def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
+def _recorded(todo: Sequence[Experiment], records: Records, *, quick: bool) -> list[Row]:
     from papers.pages import Row
 
-    return [
-        Row(one, tuple(records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))))
-        for one in todo
-    ]
+    found = []
+    for one in todo:
+        own = records.of(one.recorded_as, quick=quick, settings=one.settings(quick=quick, seed=1))
+        found.append(Row(one, tuple(own)))
+    return found
 
 
 def _print_quick(found: Mapping[str, Sequence[Row]], as_json: bool) -> None:
@@ -397,7 +412,7 @@ def _print(found: Mapping[str, Sequence[Row]], as_json: bool) -> None:
         cells = (
             (
                 row.experiment.what, theirs(row.experiment), ours(row), *privacy_cells(row),
-                verdict_words(row) + (f"; the page has {ours(page)} on {len(page.records)} seeds" if page else ""),
+                _verdict(row, verdict_words) + (f"; the page has {ours(page)} on {len(page.records)} seeds" if page else ""),
             )
             for row, page in zip(own, on_page[name], strict=True)
         )  # fmt: skip
@@ -429,9 +444,15 @@ def _as_json(row: Row, page: Row | None) -> dict[str, object]:
         "seeds": len(row.records),
         "seeds_wanted": row.seeds_wanted,
         "tolerance": row.tolerance,
-        "verdict": row.verdict,
+        "verdict": _verdict(row),
         "page": None if page is None else {"ours": page.ours, "spread": page.spread, "seeds": len(page.records)},
     }
+
+
+def _verdict(row: Row, words: Callable[[Row], str] = lambda row: row.verdict) -> str:
+    from papers.own_recipes import OWN, is_own
+
+    return OWN if is_own(row.experiment) else words(row)
 
 
 __all__ = ["app"]

@@ -8,6 +8,7 @@ import sys
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -291,6 +292,34 @@ def in_toml(value: Any) -> str:
     return json.dumps(value)
 
 
+def test_tensorboard_is_written_while_the_run_goes_on(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    scalars: list[str] = []
+
+    class Writer:
+        def __init__(self, folder: Path, first: int) -> None:
+            assert folder == tmp_path / "logs" and first == 1
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            scalars.append(f"{name} {step}")
+
+        def add_text(self, name: str, text: str, step: int) -> None: ...
+        def flush(self) -> None: ...
+        def close(self) -> None:
+            scalars.append("closed")
+
+    monkeypatch.setattr("sordino.runs.tensorboard.summary_writer", Writer)
+    sordino("run", tiny, "--out", tmp_path / "run", "--tensorboard", tmp_path / "logs")
+    assert "accuracy 3" in scalars and scalars[-1] == "closed"
+
+
+def test_without_tensorboard_nothing_is_begun(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.chdir(tmp_path)
+    refused = sordino("run", tiny, "--tensorboard", tmp_path / "logs", exit_code=1)
+    assert "sordino[notebook]" in refused.stderr and not (tmp_path / "runs").exists()
+
+
 # --- sweep and compare ------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +373,12 @@ def test_an_interrupted_sweep_goes_on_and_leaves_finished_runs_alone(tiny, tmp_p
     assert group["runs"] == "2" and float(group["accuracy mean"]) == pytest.approx(sum(accuracies) / 2)
     table = sordino("compare", out, "--out", tmp_path / "table").stdout
     assert "±" in table and (tmp_path / "table/comparison.csv").exists()
+
+    files = [tmp_path / "paper" / name for name in ("table.tex", "table.md", "figure.svg")]
+    sordino("compare", out, "--out", tmp_path, "--table", files[0], "--table", files[1], "--figure", files[2])
+    assert all(path.stat().st_size > 100 for path in files)
+    sordino("compare", out, "--out", tmp_path / "never", "--figure", "figure.jpg", exit_code=1)
+    assert not (tmp_path / "never").exists()  # refused before anything is written
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ PAGES = [
     "docs/checks.md",
     "docs/planning.md",
     "docs/reports.md",
+    "docs/notebooks.md",
+    "docs/observers.md",
     "docs/own-parts.md",
     "docs/use-the-model.md",
     "docs/data-in-memory.md",

@@ -17,23 +17,30 @@ if TYPE_CHECKING:
     from sordino.mechanisms import Mechanism
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
+    from sordino.runs.loaded_run import load_run
     from sordino.runs.model_file import load_model
+    from sordino.runs.observer import Observer
     from sordino.runs.outcome import Outcome
     from sordino.runs.simulation import run
 
 __version__ = "0.1.0"
 
-__all__ = ["Client", "Mechanism", "Method", "Outcome", "Recipe", "SordinoError", "audit", "load_model", "run"]
+__all__ = [
+    "Client", "Mechanism", "Method", "Observer", "Outcome", "Recipe", "SordinoError", "audit", "load_model", "load_run",
+    "run",
+]  # fmt: skip
 
 _HOMES = {
     "Client": "client",
     "Mechanism": "mechanisms",
     "Method": "methods.interface",
+    "Observer": "runs.observer",
     "Outcome": "runs.outcome",
     "Recipe": "recipe",
     "SordinoError": "errors",
     "audit": "audits.run_audit",
     "load_model": "runs.model_file",
+    "load_run": "runs.loaded_run",
     "run": "runs.simulation",
 }
 

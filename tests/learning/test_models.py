@@ -98,6 +98,21 @@ class Tiny(nn.Module):
         return self.second(torch.tanh(self.first(records.flatten(1))))
 
 
+class Wrapper(nn.Module):
+    """As Opacus wraps modules: the standard one can be had back."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def to_standard_module(self) -> nn.Module:
+        return self.inside
+
+
+def made(classes: int, width: int) -> nn.Module:
+    return Wrapper(nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, classes)))
+
+
 class Lazy(nn.Module):
     """A user's own model that asks for nothing."""
 
@@ -478,6 +493,11 @@ def test_any_module_by_import_path() -> None:
     module = build(own("Tiny"), input_shape=DIGITS, classes=3, width=5)
     assert type(module).__name__ == "Tiny" and parameter_layout(module).size == 64 * 5 + 5 + 18
     assert parameter_layout(build(own("Lazy"), input_shape=DIGITS, classes=3)).size == 64 * 3 + 3
+
+
+def test_a_function_may_make_the_module_and_a_wrapper_gives_its_own() -> None:
+    module = build(own("made"), input_shape=DIGITS, classes=3, width=5)
+    assert type(module) is nn.Sequential and parameter_layout(module).size == 64 * 5 + 5 + 18
 
 
 @pytest.mark.parametrize(

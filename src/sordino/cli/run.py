@@ -73,6 +73,9 @@ def run(
     shuffler_token: Annotated[Path | None, _file(help="The server's token, where a shuffler is used.")] = None,
     shuffler_key: Annotated[Path | None, _file(help="The server's private key, for the same.")] = None,
     shuffler_trusted: Annotated[Path | None, _file(help="The shuffler's certificate, if not a public one.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the rounds for TensorBoard too, while they go by.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.
@@ -83,6 +86,7 @@ def run(
     check_place(workers, device)
     if resume is None:
         check_folder(RUNS if out is None else out)
+    trackers = _trackers(tensorboard)
     chosen, folder = _choose(recipe, overrides, seed, out, resume)
     if resume is not None and _is_over(folder, as_json):
         return
@@ -94,18 +98,28 @@ def run(
     made_here = out is None and resume is None
     with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
         if network is not None:
-            outcome = _serve(chosen, folder, resume is not None, network, display)
+            outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers])
         else:
             from sordino.runs.simulation import run as carry_out
 
             place = device or (None if resume is None else _device_of(folder)) or "cpu"
             outcome = carry_out(
-                chosen, folder=folder, resume=resume is not None, workers=workers, device=place, observer=display
-            )
+                chosen, folder=folder, resume=resume is not None, workers=workers, device=place,
+                observer=[display, *trackers],
+            )  # fmt: skip
     if as_json:
         print_json(outcome.to_json())
     else:
         _print_outcome(outcome)
+
+
+def _trackers(tensorboard: Path | None) -> list[Observer]:
+    if tensorboard is None:
+        return []
+    from sordino.runs.tensorboard import TensorBoard
+
+    check_folder(tensorboard, "--tensorboard")
+    return [TensorBoard(tensorboard)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,9 @@ def _network(
     return _ClientSockets(tuple(found), federation, waits, files)
 
 
-def _serve(recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, display: Display) -> Outcome:
+def _serve(
+    recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, observers: Sequence[Observer]
+) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 
@@ -174,7 +190,7 @@ def _serve(recipe: Recipe, folder: Path, resume: bool, network: _ClientSockets, 
         raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
     fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
     setup = CoordinatorSetup(network.federation, channel, notes=network.notes())
-    return serve(recipe, fleet, folder, setup, resume=resume, observer=display)
+    return serve(recipe, fleet, folder, setup, resume=resume, observer=observers)
 
 
 def _how_to_go_on(folder: Path) -> str:
@@ -220,7 +236,7 @@ def _choose(
 def _is_over(folder: Path, as_json: bool) -> bool:
     """Whether there is nothing left to do for a run, which is then said."""
     from sordino.report.folder import RunFolder
-    from sordino.runs.outcome import figures
+    from sordino.runs.run_figures import figures
 
     run_folder = RunFolder.open(folder)
     result = run_folder.final_result()
@@ -416,11 +432,33 @@ def compare(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where comparison.html and comparison.csv are written.")
     ] = Path(),
+    tables: Annotated[
+        list[Path] | None,
+        typer.Option("--table", metavar="FILE", help="Write the main table too: FILE.tex, FILE.md or FILE.csv."),
+    ] = None,
+    figures: Annotated[
+        list[Path] | None,
+        typer.Option("--figure", metavar="FILE", help="Draw accuracy too: FILE.svg, FILE.pdf or FILE.png."),
+    ] = None,
+    over: Annotated[str, typer.Option(help="What --figure has below: rounds, or epsilon (proven).")] = "rounds",
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: one page and one table, with the spread over seeds."""
     check_folder(out)
-    _compare([found for run in runs for found in _runs_in(run)], out, as_json)
+    from sordino.report.comparison_figure import check_figure, write_figure
+    from sordino.report.comparison_table import check_table, write_table
+
+    for path in tables or []:
+        check_table(path)
+    for path in figures or []:
+        check_figure(path, over)
+    comparison = _compare([found for run in runs for found in _runs_in(run)], out, as_json)
+    for path in tables or []:
+        write_table(comparison, path)
+    for path in figures or []:
+        write_figure(comparison, path, over)
+    if written := [*(tables or []), *(figures or [])]:
+        typer.echo(f"Written: {', '.join(map(str, written))}", err=True)
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -432,7 +470,7 @@ def _runs_in(folder: Path) -> list[Path]:
     return found
 
 
-def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
+def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
     from sordino.report.compare import compare as put_together
     from sordino.report.comparison_page import write_comparison
 
@@ -442,12 +480,13 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
         rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
         files = [str(page), str(table)]
         print_json({"groups": rows, "keys": list(comparison.keys), "notes": list(comparison.notes), "files": files})
-        return
+        return comparison
     columns = [*left("setting"), *right("accuracy", "runs", "rounds"), *left("proven epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
     for note in comparison.notes:
         typer.echo(note)
     typer.echo(f"Written: {page} and {table}")
+    return comparison
 
 
 def _comparison_row(comparison: Comparison, group: Repetitions) -> list[str]:

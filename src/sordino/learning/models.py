@@ -455,14 +455,20 @@ def _described(name: str) -> _Description:
 def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, object]) -> nn.Module:
     """A user's own module, made with `options` (and `input_shape` and `classes` where it asks for them)."""
     make = registry.load(path)
-    if not (isinstance(make, type) and issubclass(make, nn.Module)):
-        raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {make!r}")
+    allowed = "a subclass of torch.nn.Module, or a function that returns a module"
+    if not callable(make) or (isinstance(make, type) and not issubclass(make, nn.Module)):
+        raise InvalidInput(f"model {path!r} must name {allowed}, got {make!r}")
     try:
         asked = inspect.signature(make).parameters
         offered = {"input_shape": shape, "classes": classes}
-        return make(**{name: value for name, value in offered.items() if name in asked}, **options)
+        made = make(**{name: value for name, value in offered.items() if name in asked}, **options)
     except Exception as error:
         raise InvalidInput(f"{path} could not be made with options {dict(options)!r}: {error}") from error
+    # Opacus wraps a module in hooks that keep every record's activations: gradients of single records are taken here.
+    made = made.to_standard_module() if hasattr(made, "to_standard_module") else made
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"model {path!r} must name {allowed}, and it returned {made!r}")
+    return made
 
 
 def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:

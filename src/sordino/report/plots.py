@@ -19,8 +19,8 @@ from sordino.report.records import ClientBudget
 from sordino.report.scales import PlotAxis
 from sordino.report.words import counted, decimal
 
-_COLOURS = 7  #: of series, in the style sheet
-_DASHES = (None, "7 4", "2 3", "9 3 2 3")
+COLOURS = 7  #: of series, in the style sheet
+DASHES = (None, "7 4", "2 3", "9 3 2 3")
 _MOST_DOTS, _MOST_TARGETS, _MOST_POINTS = 60, 150, 1000
 _MOST_ERROR_BARS = 12  #: of one line; a line with more points has a band
 _MOST_BARS = 60  #: clients with a bar of their own in the plot of budgets
@@ -287,8 +287,8 @@ def _finite(value: float | None) -> float | None:
 
 
 def _colour(index: int) -> str:
-    return f"s{index % _COLOURS}"
+    return f"s{index % COLOURS}"
 
 
 def _dash(index: int) -> str | None:
-    return _DASHES[index % len(_DASHES)]
+    return DASHES[index % len(DASHES)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
@@ -9,6 +10,11 @@ import sordino
 from sordino.report.markup import Markup, element, escaped, join
 
 _STYLE = (files("sordino.report") / "style.css").read_text(encoding="utf-8")
+
+
+def light_colours() -> dict[str, str]:
+    """The colours of the light style, by the names that the style sheet gives them."""
+    return dict(re.findall(r"--([\w-]+): (#\w+);", _STYLE.partition("@media")[0]))
 
 
 def document(title: str, *body: object) -> str:

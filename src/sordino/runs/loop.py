@@ -28,7 +28,7 @@ from sordino.report.records import Result, RoundRecord
 from sordino.runs.checkpoint import Checkpoint, Memory
 from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
-from sordino.runs.observer import Observer
+from sordino.runs.observer import Observer, together
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
 from sordino.runs.store import Past, Store
@@ -75,13 +75,13 @@ class Run:
         side: ClientSide,
         channel: Channel,
         store: Store,
-        observer: Observer | None = None,
+        observer: Observer | Sequence[Observer] | None = None,
         *,
         name: str | None = None,
     ) -> None:
         self._federation, self._side, self._channel, self._store = federation, side, channel, store
         self._recipe, self._method = federation.recipe, federation.method
-        self._observer, self._name = observer or Observer(), name or federation.recipe.name
+        self._observer, self._name = together(observer), name or federation.recipe.name
         self._stopping = Stopping(self._recipe, federation.clients, admits_newcomers=side.fleet.admits_newcomers)
         self._progress = Progress()
         self._state = self._method.init()
@@ -132,7 +132,9 @@ class Run:
                 self._store.flush()
                 raise
         self._store.flush()
-        return self._store.finish(self._outcome(stopped, expected), self._federation)
+        outcome = self._store.finish(self._outcome(stopped, expected), self._federation)
+        self._observer.finished(outcome)
+        return outcome
 
     def _rounds(self) -> str:
         """Hold all rounds that are left; why there are no more."""
@@ -202,6 +204,7 @@ class Run:
         record = replace(record, seconds=self._seconds())
         self._progress.note_traffic(outcome.attendance, record.seconds)
         self._end(outcome, after, sent, record)
+        self._observer.released(tuple(self._spent))
         self._observer.round(record, outcome.attendance)
 
     def _end(self, outcome: RoundOutcome, state: State, sent: int, record: RoundRecord | None) -> None:
@@ -271,7 +274,8 @@ class Run:
             settings=recipe.settings(),
         )
         statement = statement_of(federation, self._spent, state.round, simulated=counts is not None)
-        return Outcome(result, tuple(self._records), statement, view.parameters, self._tensors(view))
+        records, releases, tensors = tuple(self._records), tuple(self._spent), self._tensors(view)
+        return Outcome(result, records, statement, view.parameters, tensors, releases=releases)
 
     def _tensors(self, view: ModelView) -> dict[str, NDArray[np.float32]]:
         named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))

@@ -1,21 +1,27 @@
-"""Who is told what happens during a run: a progress display, a notebook, a log."""
+"""Who is told what happens during a run: a progress display, a notebook, a tracker of experiments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sordino.privacy.history import RoundReleases
     from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
+    from sordino.runs.outcome import Outcome
 
 
 class Observer:
-    """Told what happens during a run; does nothing by itself."""
+    """Told what happens during a run; does nothing by itself. Replace the methods that you need.
+
+    Calls come from the thread that runs. An error of an observer ends the run, which can be resumed.
+    """
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
-        """Before round `first`, with what to expect."""
+        """Before round `first`, with what to expect; not called where a resumed run has no round left."""
 
     def absent(self, reasons: Mapping[int, str]) -> None:
         """After `started`, where clients of a network did not take their invitations: who, and why."""
@@ -26,8 +32,56 @@ class Observer:
     def prepared(self, attendance: Attendance) -> None:
         """After the preparation, with who answered what."""
 
+    def released(self, releases: Sequence[RoundReleases]) -> None:
+        """After each round, before `round`: all that has left clients so far, rounds before a restart included."""
+
     def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """After each round, with who answered what, the reasons of those who did not, and receipts."""
 
+    def finished(self, outcome: Outcome) -> None:
+        """After the last round, when everything is written."""
 
-__all__ = ["Observer"]
+
+@dataclass(frozen=True)
+class Audience(Observer):
+    """Several observers, told in their order."""
+
+    members: tuple[Observer, ...]
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        for one in self.members:
+            one.started(federation, preflight, first)
+
+    def absent(self, reasons: Mapping[int, str]) -> None:
+        for one in self.members:
+            one.absent(reasons)
+
+    def preparing(self, clients: int) -> None:
+        for one in self.members:
+            one.preparing(clients)
+
+    def prepared(self, attendance: Attendance) -> None:
+        for one in self.members:
+            one.prepared(attendance)
+
+    def released(self, releases: Sequence[RoundReleases]) -> None:
+        for one in self.members:
+            one.released(releases)
+
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
+        for one in self.members:
+            one.round(record, attendance)
+
+    def finished(self, outcome: Outcome) -> None:
+        for one in self.members:
+            one.finished(outcome)
+
+
+def together(observers: Observer | Sequence[Observer] | None) -> Observer:
+    """One observer that stands for none, one or several."""
+    if isinstance(observers, Observer):
+        return observers
+    return Audience(tuple(observers or ()))
+
+
+__all__ = ["Audience", "Observer", "together"]

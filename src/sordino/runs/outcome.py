@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,43 +13,18 @@ from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
-from sordino.report.records import ClientBudget, Result, RoundRecord
-from sordino.report.statement import to_json
+from sordino.report.records import ClientBudget
 from sordino.runs.federation import Federation
 from sordino.runs.model_file import write_model
+from sordino.runs.run_figures import RunFigures
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(RunFigures):
     """The result of a run, its rounds, its statement and its model."""
 
-    result: Result
-    rounds: tuple[RoundRecord, ...]
-    statement: Statement
     parameters: NDArray[np.float32]
     tensors: Mapping[str, NDArray[np.float32]]
-    folder: Path | None = None
-
-    @property
-    def accuracy(self) -> float | None:
-        """On the test set, after the last round."""
-        return self.result.accuracy
-
-    def to_json(self) -> dict[str, object]:
-        """The final figures, the statement and the paths written, ready for `json.dumps`."""
-        return figures(self.result, self.statement, self.folder)
-
-
-def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, object]:
-    """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
-    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
-    names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
-    return {
-        **{name: getattr(result, name) for name in names},
-        "statement": None if statement is None else to_json(statement),
-        "folder": None if folder is None else str(folder),
-        "files": [str(path) for path in files],
-    }
 
 
 def write_outcome(folder: RunFolder, outcome: Outcome, federation: Federation) -> Outcome:
@@ -95,4 +69,4 @@ def client_budgets(
     )
 
 
-__all__ = ["Outcome", "client_budgets", "figures", "statement_of", "write_outcome"]
+__all__ = ["Outcome", "client_budgets", "statement_of", "write_outcome"]

@@ -60,7 +60,7 @@ def serve(
     setup: CoordinatorSetup = CoordinatorSetup(),  # noqa: B008 (a frozen value)
     *,
     resume: bool = False,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> Outcome:
     """Carry a recipe out with a fleet's clients and leave a run's folder: recipe, metrics, statement, model, page.
 

@@ -43,7 +43,7 @@ def run(
     resume: bool = False,
     workers: int | None = None,
     device: str = "cpu",
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
 ) -> Outcome:
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
 
