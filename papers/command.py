@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -412,7 +412,8 @@ def _print(found: Mapping[str, Sequence[Row]], as_json: bool) -> None:
         cells = (
             (
                 row.experiment.what, theirs(row.experiment), ours(row), *privacy_cells(row),
-                _verdict(row, verdict_words) + (f"; the page has {ours(page)} on {len(page.records)} seeds" if page else ""),
+                _verdict(row, verdict_words)
+                + (f"; the page has {ours(page)} on {len(page.records)} seeds" if page else ""),
             )
             for row, page in zip(own, on_page[name], strict=True)
         )  # fmt: skip
