@@ -35,6 +35,8 @@ def init(
     rows: options.Rows = None,
     label: options.Label = None,
     classes: options.Classes = None,
+    labels: options.Labels = None,
+    target: options.Target = None,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is counted.")] = 0.0,
     adjacency: Annotated[str, typer.Option(help=f"{options.ADJACENCY}.")] = "client",
     basis: Annotated[str, typer.Option(help="Which epsilon is counted: proven or claimed.")] = "proven",
@@ -59,7 +61,7 @@ def init(
     named = dict(each.partition("=")[::2] for each in federation or ["*"])
     settings = Settings.of(
         {
-            "data": data_table(data, rows, label, classes),
+            "data": data_table(data, rows, label, classes, labels, target),
             "budget": {"limit": budget, "delta": delta, "adjacency": adjacency, "basis": basis},
             "consents": {"federations": list(named), "unproven": unproven or [], "claimed": claimed},
             "coordinators": {name: key for name, key in named.items() if key},
@@ -91,7 +93,14 @@ def shuffler(
     typer.echo(f"Sealed reports of {federation} may go to {url}. The token is in {path}; client.toml has the rest.")
 
 
-def data_table(source: str | None, rows: str | None, label: str | None, classes: str | None) -> dict[str, object]:
+def data_table(
+    source: str | None,
+    rows: str | None,
+    label: str | None,
+    classes: str | None,
+    labels: str | None = None,
+    target: tuple[float, float] | None = None,
+) -> dict[str, object]:
     """What options say of the records, as client.toml has it: a path from where the command is given, or a name."""
     from sordino.recipe.grammar import origin_of
 
@@ -99,8 +108,18 @@ def data_table(source: str | None, rows: str | None, label: str | None, classes:
         path, origin = Path(source).expanduser(), origin_of(source)
         own = origin in ("npz", "table", "images") or (origin is None and path.exists())
         source = str(path.resolve()) if own else source
-    names = None if classes is None else [each.strip() for each in classes.split(",")]
-    found = {"source": source, "rows": rows, "label": label, "classes": names}
+    names = {
+        key: [each.strip() for each in text.split(",")]
+        for key, text in (("classes", classes), ("labels", labels))
+        if text is not None
+    }
+    found = {
+        "source": source,
+        "rows": rows,
+        "label": label,
+        **names,
+        "target": None if target is None else list(target),
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 

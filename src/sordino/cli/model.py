@@ -42,7 +42,7 @@ def predict(
         return
     make_folder(out.parent)
     write_whole(out, found.to_csv().encode())
-    typer.echo(f"{len(found.positions):,} predictions are in {out}.")
+    typer.echo(f"{len(found):,} predictions are in {out}.")
 
 
 def export(

@@ -55,6 +55,11 @@ ADJACENCY = "What is hidden: client, record-replace, record-add-remove, label or
 Rows = Annotated[str | None, typer.Option("--rows", help='Rows of the source, such as "0-598"; all if left out.')]
 Label = Annotated[str | None, typer.Option("--label", help="The label's column of a .csv file.")]
 Classes = Annotated[str | None, typer.Option("--classes", help="The names of all classes of own data, with commas.")]
+Labels = Annotated[str | None, typer.Option("--labels", help="In place of classes: the names of labels, with commas.")]
+Target = Annotated[
+    tuple[float, float] | None,
+    typer.Option("--target", metavar="LOW HIGH", help="In place of classes: the public range of a number to learn."),
+]
 Unproven = Annotated[
     list[str] | None,
     typer.Option(

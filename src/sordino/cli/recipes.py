@@ -65,7 +65,7 @@ def check(name: RecipeName, settings: Overrides = None, as_json: AsJson = False)
 
     try:
         recipe = Recipe.load(name, settings or ())
-        if problems := _model_problems(recipe):
+        if problems := [*_model_problems(recipe), *_loss_problems(recipe)]:
             raise RecipeInvalid(problems, f"the recipe {recipe.name!r}")
     except RecipeInvalid as error:
         if as_json:
@@ -158,6 +158,27 @@ def _markdown(found: list[Key]) -> list[str]:
 def _meaning(key: Key) -> str:
     """What a key is for, and in which forms of its table it is there at all."""
     return f"{key.description} [{', '.join(key.forms)}]" if key.forms else key.description
+
+
+def _loss_problems(recipe: Recipe) -> list[str]:
+    """What is wrong with a loss of somebody's own, tried on public numbers; of a function's data it is not known."""
+    from sordino.learning import losses
+    from sordino.learning.datasets import KNOWN
+
+    task, given = recipe.data.task, recipe.model
+    if task is None or not given.own_loss:
+        return []
+    outputs = len(KNOWN[recipe.data.source].classes if recipe.data.origin == "known" else recipe.data.names)
+    try:
+        loss = losses.loss_of(given.name, given.loss, task)
+        losses.check_own(loss, task, outputs)
+        if recipe.method.draws_batches:
+            losses.check_apart(loss, task, outputs)
+    except ImportError:
+        return []  # without PyTorch, as the model's check says
+    except InvalidInput as error:
+        return [str(error)]
+    return []
 
 
 def _model_problems(recipe: Recipe) -> list[str]:

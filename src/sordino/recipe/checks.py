@@ -18,6 +18,7 @@ from sordino.parts.tables import Found, Spec, missing_or_superfluous
 from sordino.parts.toml import shown
 from sordino.parts.words import Location, Problem, nearest
 from sordino.recipe.grammar import BudgetRule, Sections
+from sordino.recipe.task_checks import task_conflicts
 
 _Find = Callable[[Sections], Found]
 _CHECKS: list[tuple[tuple[str, ...], _Find]] = []
@@ -66,7 +67,8 @@ def _overlap(one: Location, other: Location) -> bool:
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
-OWN_FIELDS = ("classes", "label", "features", "test", "channels", "mean", "std", "arguments")
+ANSWERS = ("classes", "labels", "target")  #: what is learnt, of which own data has one
+OWN_FIELDS = (*ANSWERS, "label", "features", "test", "channels", "mean", "std", "arguments")
 _NEEDS = {
     "known": (),
     "function": (),
@@ -96,16 +98,35 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
             "'package.module:Class'",
         )
         return
-    whom = _WHOM[origin].format(source=data.source)
-    for key, text in missing_or_superfluous(data, _NEEDS[origin], _MAY_HAVE[origin], OWN_FIELDS, whom):
+    whom, needs = _WHOM[origin].format(source=data.source), _NEEDS[origin]
+    given = [name for name in ANSWERS if getattr(data, name) is not None]
+    if origin in ("npz", "table") and given:
+        if len(given) > 1:
+            yield f"data.{given[1]}", f"given beside data.{given[0]}; allowed: one of {', '.join(ANSWERS)}"
+        unlabelled = ("label",) if given[0] == "labels" else ()
+        needs = tuple(given[0] if name == "classes" else name for name in needs if name not in unlabelled)
+    others = [name for name in OWN_FIELDS if name not in given[1:]]
+    for key, text in missing_or_superfluous(data, needs, _MAY_HAVE[origin], others, whom):
         yield f"data{key}", text
 
 
-@_reads("data.classes", "data.mean", "data.std", "data.channels")
+@_reads("data", "split", "method", "model", "evaluation", "rounds")
+def _the_parts_fit_what_is_learnt(recipe: Sections) -> Found:
+    data = recipe.data
+    if data.task is not None and data.origin is not None:
+        names = KNOWN[data.source].classes if data.origin == "known" else data.names
+        yield from task_conflicts(recipe, data.task, names)
+
+
+@_reads("data.classes", "data.labels", "data.target", "data.mean", "data.std", "data.channels")
 def _public_constants_are_coherent(recipe: Sections) -> Found:
     data = recipe.data
     if data.classes is not None and (len(set(data.classes)) != len(data.classes) or len(data.classes) < 2):
         yield ("data.classes", f"got {shown(data.classes)}; allowed: at least two names, all different")
+    if data.labels is not None and (len(set(data.labels)) != len(data.labels) or not data.labels):
+        yield ("data.labels", f"got {shown(data.labels)}; allowed: one or more names, all different")
+    if data.target is not None and data.task is None:
+        yield ("data.target", f"got {shown(data.target)}; allowed: [low, high], two finite numbers, low below high")
     if data.mean and data.std and len(data.mean) != len(data.std):
         yield ("data.std", f"got {len(data.std)} for {len(data.mean)} means; allowed: as many as data.mean")
 

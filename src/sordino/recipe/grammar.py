@@ -15,12 +15,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import KNOWN
+from sordino.learning.losses import AnyLoss
 from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
+from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
-from sordino.parts.registry import MODELS, allowed_model, allowed_source, own_address
+from sordino.parts.registry import MODELS, SHIPPED, allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -73,6 +75,14 @@ def origin_of(source: str) -> Origin | None:
     return "images" if "/" in source or "\\" in source else None
 
 
+def _is_range(target: tuple[float, ...]) -> bool:
+    try:
+        low, high = target
+        return bool(Regression(low, high))
+    except (ValueError, InvalidInput):
+        return False
+
+
 class Data(TomlTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
@@ -82,6 +92,16 @@ class Data(TomlTable):
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
+    )
+    labels: Texts | None = Field(
+        default=None,
+        description="in place of classes, where a record may have several labels or none (own data): their names, "
+        "which are columns of 0 and 1 (.csv), or the columns of y (.npz)",
+    )
+    target: Numbers | None = Field(
+        default=None,
+        description="in place of classes, where a number is learnt (own data): its public range [low, high], in your "
+        "unit and never computed from the examples; values outside are refused",
     )
     label: str | int | None = Field(
         default=None, description="the label's column (.csv) by name, or by number where there is no header"
@@ -114,6 +134,22 @@ class Data(TomlTable):
     def origin(self) -> Origin | None:
         """Where the examples come from; None for a name that is not known."""
         return origin_of(self.source)
+
+    @property
+    def task(self) -> LearningTask | None:
+        """What is learnt; None where a function says so with its examples, or the range is none."""
+        if self.origin == "function" or (self.target is not None and not _is_range(self.target)):
+            return None
+        if self.target is not None:
+            return Regression(*self.target)
+        return CLASSES if self.labels is None else LABELS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the network's scores stand for, of own data: the classes, the labels, or the one target."""
+        if self.target is not None:
+            return (self.label if isinstance(self.label, str) else "target",)
+        return self.labels or self.classes or ()
 
     @property
     def examples(self) -> int | None:
@@ -154,6 +190,11 @@ class Model(TomlTable):
         "anew by the seed), or a .safetensors file with all parameters and buffers; if left out, as-built for your "
         "own class and fresh for models known by name",
     )
+    loss: AnyLoss | None = Field(
+        default=None,
+        description="what it learns by; if left out, cross-entropy of classes, binary-cross-entropy of labels, mse of "
+        "a number. Your own is 'package.module:function', or a class that is made with options",
+    )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
         description="batch-norm statistics: refuse models that have them, keep them with each client, or release them",
@@ -163,6 +204,11 @@ class Model(TomlTable):
     def is_own(self) -> bool:
         """Whether it is somebody's own class."""
         return self.name not in MODELS and own_address("model", self.name) is not None
+
+    @property
+    def own_loss(self) -> bool:
+        """Whether the loss is somebody's own."""
+        return self.loss is not None and self.loss.kind not in SHIPPED["loss"]
 
     @property
     def starts_fresh(self) -> bool:
@@ -242,7 +288,8 @@ class Evaluation(TomlTable):
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
     metric: AnyMetric | None = Field(
         default=None,
-        description="what decides when to stop, and is reported beside accuracy and loss; accuracy if left out",
+        description="what the run is judged by, when to stop included; if left out, accuracy of classes, "
+        "average-precision of labels, mae of a number",
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sordino.errors import InvalidInput
 from sordino.learning import datasets, own_data
 from sordino.learning.examples import Dataset, Examples, Normalisation
+from sordino.learning.tasks import CLASSES
 
 if TYPE_CHECKING:
     from sordino import recipe as recipes
@@ -40,17 +41,16 @@ def source_of(data: recipes.Data, seed: int, column: str | int | None = None) ->
     if data.origin == "function":
         return own_data.from_function(data.source, data.arguments)
     normalisation = Normalisation(data.mean or (0.0,), data.std or (1.0,))
-    path, classes = Path(data.source), data.classes or ()
+    path, names, task = Path(data.source), data.names, data.task or CLASSES
     if data.origin == "npz":
-        return own_data.from_npz(path, classes=classes, normalisation=normalisation, column=column)
+        return own_data.from_npz(path, classes=names, normalisation=normalisation, column=column, task=task)
     if data.origin == "table":
-        assert data.label is not None
         return own_data.from_csv(
-            path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
-            features=data.features, column=column, seed=seed,
+            path, test=data.test, label=data.label, classes=names, normalisation=normalisation,
+            features=data.features, column=column, seed=seed, task=task,
         )  # fmt: skip
     return own_data.from_images(
-        path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed
+        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed
     )
 
 
