@@ -21,6 +21,7 @@ PAGES = [
     "docs/reports.md",
     "docs/own-parts.md",
     "docs/use-the-model.md",
+    "docs/tasks.md",
 ]
 
 

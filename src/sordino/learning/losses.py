@@ -113,7 +113,7 @@ class Huber(LossSpec):
 
     kind: str = tag("huber", "squared for small differences, absolute for large ones, of targets scaled to [-1, 1]")
     tasks: ClassVar[frozenset[str]] = frozenset({REGRESSION})
-    delta: Positive = Field(default=0.1, description="the difference above which it is absolute, in scaled units")
+    delta: Positive = Field(default=0.5, description="the difference above which it is absolute, in scaled units")
 
     def build(self) -> Loss:
         return partial(functional.huber_loss, delta=self.delta)
