@@ -52,8 +52,8 @@ def export(
 ) -> None:
     r"""Write the model of a run for other programs: `sordino export runs/quickstart --onnx model.onnx`.
 
-    The file takes raw records as float32 and gives probabilities, or values; its metadata has the names. It is compared with
-    PyTorch on random records first, and what differs is not written. Needs pip install 'sordino\[export]'.
+    The file takes raw records as float32 and gives probabilities, or values; its metadata has the names. It is compared
+    with PyTorch on random records first, and what differs is not written. Needs pip install 'sordino\[export]'.
     """
     _check_output(onnx, "--onnx", run)
     from sordino.runs.model_file import load_model
