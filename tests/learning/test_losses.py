@@ -11,7 +11,15 @@ from torch import Tensor, nn
 import sordino
 from sordino.errors import InvalidInput
 from sordino.learning import linear_head, models
-from sordino.learning.losses import LabelEntropy, TaskLoss, WeightedCrossEntropy, check_apart, check_own, loss_of
+from sordino.learning.losses import (
+    LabelEntropy,
+    OneByOne,
+    TaskLoss,
+    WeightedCrossEntropy,
+    check_apart,
+    checked_own,
+    loss_of,
+)
 from sordino.learning.stacked_model import LOOP, Batch, Execution, StackedModel
 from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
 from sordino.parts import registry
@@ -35,6 +43,12 @@ def squared(scores: Tensor, labels: Tensor, power: int = 2) -> Tensor:
 def centred(scores: Tensor, labels: Tensor) -> Tensor:
     """One that mixes records."""
     return squared(scores - scores.mean(0), labels)
+
+
+def branching(scores: Tensor, labels: Tensor) -> Tensor:
+    """One that cannot be computed for many clients at once."""
+    found = squared(scores, labels)
+    return found if found.item() > 0.5 else 2 * found
 
 
 class Weighted(nn.Module):
@@ -119,7 +133,7 @@ def test_losses_of_ones_own_are_found_as_functions_and_classes() -> None:
     with pytest.raises(CodeNotAllowed):
         Recipe.from_toml(by_function.to_toml())
     assert Recipe.from_toml(by_function.to_toml(), [f"{HERE}:squared"]) == by_function
-    for kind, options in (("squared", {}), ("Weighted", {"weights": [1.0] * 10}), ("Growing", {})):
+    for kind, options in (("squared", {}), ("Weighted", {"weights": [1.0] * 10}), ("branching", {})):
         outcome = sordino.run(recipe({"model.loss": {"kind": f"{HERE}:{kind}", "options": options}}), workers=1)
         assert outcome.rounds[-1].loss is not None and outcome.rounds[-1].counted
     pytorch = wire(recipe({"model.loss": {"kind": "torch.nn.functional:cross_entropy"}})).graded[1]
@@ -135,17 +149,24 @@ def test_what_is_no_loss_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "loss",
-    [lambda scores, labels: scores, lambda scores, labels: 1.0, lambda scores: scores.sum(), lambda s, y: s.sum() / 0],
-    ids=["no mean", "no tensor", "one argument", "not finite"],
+    [
+        lambda scores, labels: scores,
+        lambda scores, labels: 1.0,
+        lambda scores: scores.sum(),
+        lambda s, y: s.sum() / 0,
+        Growing(),
+        lambda s, y: (s * torch.rand(s.shape)).mean(),
+    ],
+    ids=["no mean", "no tensor", "one argument", "not finite", "remembers", "draws"],
 )
 def test_a_loss_that_cannot_be_learnt_by_is_refused(loss: Any) -> None:
     with pytest.raises(InvalidInput):
-        check_own(loss, CLASSES, 3)
+        checked_own(loss, CLASSES, 3)
 
 
 @pytest.mark.parametrize("loss", [centred, Weighted([1.0, 5.0, 2.0]), nn.CrossEntropyLoss(reduction="sum")])
 def test_private_training_refuses_a_loss_that_is_no_mean_over_records(loss: Any) -> None:
-    check_own(loss, CLASSES, 3)
+    checked_own(loss, CLASSES, 3)
     with pytest.raises(InvalidInput):
         check_apart(loss, CLASSES, 3)
 
@@ -155,9 +176,18 @@ def test_silos_train_by_own_losses_of_single_records_and_are_proven_the_same() -
     plain = wire(recipe(SILO)).method
     plan = plain.plan(plain.init(), "x")
     assert own.releases(plan)[0][0].guarantees == plain.releases(plan)[0][0].guarantees
-    for kind in ("centred", "Growing"):
-        with pytest.raises(InvalidInput):
-            wire(recipe({**SILO, "model.loss": {"kind": f"{HERE}:{kind}"}}))
+    with pytest.raises(InvalidInput):
+        wire(recipe({**SILO, "model.loss": {"kind": f"{HERE}:centred"}}))
+
+
+def test_a_loss_that_branches_is_computed_for_one_client_after_the_other() -> None:
+    assert isinstance(checked_own(branching, CLASSES, 3), OneByOne) and checked_own(squared, CLASSES, 3) is squared
+    loss = checked_own(branching, CLASSES, 10)
+    stacked = StackedModel(
+        models.build("logistic", input_shape=(4,), classes=10), loss, Execution(2), torch.device("cpu")
+    )
+    stacked.try_out(torch.zeros(3, 4))
+    assert stacked.execution == LOOP
 
 
 def test_whole_number_heads_are_for_the_plain_cross_entropy_alone() -> None:

@@ -171,7 +171,7 @@ def _loss_problems(recipe: Recipe) -> list[str]:
     outputs = len(KNOWN[recipe.data.source].classes if recipe.data.origin == "known" else recipe.data.names)
     try:
         loss = losses.loss_of(given.name, given.loss, task)
-        losses.check_own(loss, task, outputs)
+        losses.checked_own(loss, task, outputs)
         if recipe.method.draws_batches:
             losses.check_apart(loss, task, outputs)
     except ImportError:

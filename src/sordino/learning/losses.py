@@ -6,6 +6,7 @@ divided by the weights of the batch, as PyTorch does, since a record's share wou
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -203,6 +204,17 @@ class TaskLoss:
         return self.loss(*self.task.pair(scores, labels))
 
 
+@dataclass(frozen=True)
+class OneByOne:
+    """A loss that PyTorch cannot compute for many clients at once: it is computed for one after the other."""
+
+    loss: Loss
+    one_by_one: ClassVar[bool] = True
+
+    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self.loss(scores, labels)
+
+
 def loss_of(model: str, given: LossSpec | None, task: LearningTask) -> Loss:
     """The loss `(scores [B, outputs], labels [B, ...]) -> mean` that a model learns a task by."""
     if task.kind == CLASSIFICATION:
@@ -214,10 +226,14 @@ def loss_of(model: str, given: LossSpec | None, task: LearningTask) -> Loss:
 # --- losses of somebody's own -----------------------------------------------------------------------------------------
 
 
-def check_own(loss: Loss, task: LearningTask, outputs: int) -> None:
-    """Refuse a loss that gives no finite number with a gradient for public scores and labels."""
+def checked_own(loss: Loss, task: LearningTask, outputs: int) -> Loss:
+    """The loss in a form that any cohort can be trained by, once it was tried on public scores and labels.
+
+    Refused are one that gives no finite number with a gradient, and one that gives another the next time: clients that
+    are computed side by side would learn from each other.
+    """
     try:
-        _, found = _gradients(loss, task, outputs, slice(None))
+        found, again = (_gradients(loss, task, outputs, slice(None)) for _ in range(2))
     except Exception as error:
         raise InvalidInput(
             f"model.loss failed on {RECORDS} records with {outputs} scores each ({error}): it takes scores and labels, "
@@ -225,6 +241,23 @@ def check_own(loss: Loss, task: LearningTask, outputs: int) -> None:
         ) from error
     if not bool(torch.isfinite(found).all()):
         raise InvalidInput("model.loss has a gradient that is not finite for ordinary scores: check its formula")
+    if not torch.equal(found, again):
+        raise InvalidInput(
+            "model.loss gives another gradient when it is called again: let it depend on scores and labels alone, and "
+            "neither draw random numbers nor keep anything from call to call"
+        )
+    return loss if _vectorises(loss, task, outputs) else OneByOne(loss)
+
+
+def _vectorises(loss: Loss, task: LearningTask, outputs: int) -> bool:
+    scores, labels = _probes(task, outputs)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "There is a performance drop")  # PyTorch would loop by itself
+            torch.func.vmap(loss)(torch.stack([scores, scores]), torch.stack([labels, labels]))
+    except Exception:  # one client's own did work
+        return False
+    return True
 
 
 def check_apart(loss: Loss, task: LearningTask, outputs: int) -> None:
@@ -232,8 +265,8 @@ def check_apart(loss: Loss, task: LearningTask, outputs: int) -> None:
 
     It is told by public scores: the gradient of a mean is that of each record alone, divided by their number.
     """
-    together = _gradients(loss, task, outputs, slice(None))[1] * RECORDS
-    alone = torch.cat([_gradients(loss, task, outputs, slice(row, row + 1))[1] for row in range(RECORDS)])
+    together = _gradients(loss, task, outputs, slice(None)) * RECORDS
+    alone = torch.cat([_gradients(loss, task, outputs, slice(row, row + 1)) for row in range(RECORDS)])
     if not torch.allclose(together, alone, rtol=1e-3, atol=1e-6):
         raise InvalidInput(
             "model.loss mixes the records of a batch: the gradient of several is not the mean of theirs. Private "
@@ -242,16 +275,20 @@ def check_apart(loss: Loss, task: LearningTask, outputs: int) -> None:
         )
 
 
-def _gradients(loss: Loss, task: LearningTask, outputs: int, rows: slice) -> tuple[Tensor, Tensor]:
-    scores = (torch.arange(RECORDS * outputs, dtype=torch.float32).reshape(RECORDS, outputs) * 0.7).sin()[rows]
-    numbers = np.arange(RECORDS, dtype=np.int64) % task.kinds(outputs)
-    labels = torch.from_numpy(task.numbered(numbers, outputs))[rows]
-    found = loss(scores.requires_grad_(), labels)
-    (gradient,) = torch.autograd.grad(found, scores)
-    return found.detach(), gradient
+def _probes(task: LearningTask, outputs: int) -> tuple[Tensor, Tensor]:
+    """Public scores and labels of a few records."""
+    scores = (torch.arange(RECORDS * outputs, dtype=torch.float32).reshape(RECORDS, outputs) * 0.7).sin()
+    return scores, torch.from_numpy(task.numbered(np.arange(RECORDS) % task.kinds(outputs), outputs))
+
+
+def _gradients(loss: Loss, task: LearningTask, outputs: int, rows: slice) -> Tensor:
+    scores, labels = (values[rows] for values in _probes(task, outputs))
+    (gradient,) = torch.autograd.grad(loss(scores.requires_grad_(), labels), scores)
+    return gradient
 
 
 __all__ = [
-    "AbsoluteError", "AnyLoss", "BinaryCrossEntropy", "CrossEntropy", "Huber", "LabelEntropy", "LossSpec", "OwnLoss",
-    "SquaredError", "TaskLoss", "WeightedCrossEntropy", "check_apart", "check_own", "loss_of",
+    "AbsoluteError", "AnyLoss", "BinaryCrossEntropy", "CrossEntropy", "Huber", "LabelEntropy", "LossSpec", "OneByOne",
+    "OwnLoss",
+    "SquaredError", "TaskLoss", "WeightedCrossEntropy", "check_apart", "checked_own", "loss_of",
 ]  # fmt: skip

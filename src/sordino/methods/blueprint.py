@@ -120,9 +120,7 @@ class Blueprint:
         """What the model learns by; of somebody's own loss, what does not work is refused now."""
         given = self.recipe.model
         found = losses.loss_of(given.name, given.loss, self.task)
-        if given.own_loss:
-            losses.check_own(found, self.task, self.classes)
-        return found
+        return losses.checked_own(found, self.task, self.classes) if given.own_loss else found
 
 
 def model_as_built(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[nn.Module, tuple[int, ...]]:

@@ -137,16 +137,6 @@ class RoundRecord(_Checked):
         """Whether the model was scored after this round."""
         return self.accuracy is not None or bool(self.metric)
 
-    @property
-    def figure(self) -> float | None:
-        """What the run is judged by: the metric's score, or else the accuracy."""
-        return self.score if self.metric else self.accuracy
-
-    @property
-    def validation_figure(self) -> float | None:
-        """The same on what clients set aside."""
-        return self.validation_score if self.metric else self.validation_accuracy
-
 
 @dataclass(frozen=True)
 class ClientBudget(_Checked):
