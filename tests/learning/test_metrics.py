@@ -201,6 +201,9 @@ def test_a_result_says_how_sure_its_accuracy_is_and_what_knowing_nothing_has() -
     assert result.accuracy_interval == pytest.approx((0.7112, 0.8666), abs=1e-4)
     assert result.commonest == 0.7
     assert Result("x", 1, "over", 1).accuracy_interval is None
+    models = ((600, 100), (100, 200))  # ten models on the same examples are as sure as one
+    ten = Result("x", 1, "over", 1, accuracy=0.8, confusion=models, classes=("a", "b"), test_examples=100)
+    assert ten.accuracy_interval == result.accuracy_interval
 
 
 def test_the_metric_is_in_every_round_and_leaves_recipes_without_one_as_they_were() -> None:

@@ -169,7 +169,8 @@ class Result(_Checked):
     baseline: Measurement = None  #: that metric's figure of always giving the same answer
     interval: Interval = None  #: its 95 % confidence interval, by resampling the test set
     smaller_is_better: bool = False  #: by that metric
-    confusion: Table = None  #: [true class, predicted class]
+    test_examples: Count = 0  #: how many the model was scored on; 0 where nobody wrote it down
+    confusion: Table = None  #: [true class, predicted class], summed over all models that count
     classes: Texts = ()
     label_counts: Table = None  #: [client, class]; simulation only
     budgets: Annotated[tuple[InstanceOf[ClientBudget], ...], BeforeValidator(_budgets)] = ()
@@ -207,7 +208,7 @@ class Result(_Checked):
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:
         """The accuracy's 95 % confidence interval, by Wilson: what another test set of this size might show."""
-        examples = sum(map(sum, self.confusion or ()))
+        examples = self.test_examples or sum(map(sum, self.confusion or ()))
         if not examples or self.accuracy is None:
             return None
         spread = 1.959964**2 / examples

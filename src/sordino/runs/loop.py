@@ -259,6 +259,7 @@ class Run:
             accuracy=_accuracy(scores),
             loss=scores.loss if scores.examples else None,
             **self._judged(scores),
+            test_examples=len(federation.exams["test"].examples),
             confusion=tuple(map(tuple, scores.confusion.tolist())) if scores.confusion.size else None,
             classes=federation.dataset.classes,
             label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
