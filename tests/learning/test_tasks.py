@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.test_cli_model import command
 
 import sordino
 from sordino.client.invitation import CommonTerms
@@ -167,6 +168,29 @@ def test_the_page_leads_with_the_metric_and_says_what_a_constant_answer_has(runs
     page = (runs / "run-heat" / "report.html").read_text()
     result = json.loads((runs / "run-heat" / "result.json").read_text())
     assert f"{result['score']:.4g}" in page and f"{result['baseline']:.4g}" in page and "Confusion" not in page
+
+
+def test_commands_say_the_figure_the_baseline_and_what_is_wrong(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(recipe(runs, "heat").to_toml())
+    run = command("run", tmp_path / "own.toml", "--out", tmp_path / "run", "--workers", 1).stdout
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert f"{result['score']:.4g}" in run and f"{result['baseline']:.4g}" in run and "accuracy" not in run
+    compared = command("compare", tmp_path / "run", runs / "run-heat", "--out", tmp_path, "--json").stdout
+    assert {row["mae n"] for row in json.loads(compared)["groups"]} == {"1"}
+    assert command("predict", runs / "run-mail", runs / "mail.csv").stdout.startswith("labels,urgent,bill\n")
+    wrong = command(
+        "recipes", "check", tmp_path / "own.toml", "--set", "evaluation.metric.kind=f1", "--json", exit_code=1
+    )
+    assert json.loads(wrong.stdout)["problems"][0].startswith("evaluation.metric.kind:")
+    mixing = ("--set", 'method={name="silo-dp",clip=1.0,noise_multiplier=1.0,sampling_rate=0.5,announced_size=20}')
+    loss = ("--set", "model.loss.kind=tests.learning.test_tasks:spread")
+    command("recipes", "check", tmp_path / "own.toml", *loss)
+    assert command("recipes", "check", tmp_path / "own.toml", *loss, *mixing, "--json", exit_code=1).stdout
+
+
+def spread(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss that compares records with each other."""
+    return ((scores - scores.mean()) - (targets - targets.mean())).square().mean()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
