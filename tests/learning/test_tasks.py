@@ -248,6 +248,7 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
     "both": ("heat", {"data.classes": ["a", "b"]}, "data.target"),
     "range": ("heat", {"data.target": [3, 2]}, "data.target"),
     "label beside labels": ("mail", {"data.label": "a"}, "data.label"),
+    "a label as column": ("mail", {"split": {"kind": "column", "column": "bill", "clients": 2}}, "split.column"),
     "names twice": ("mail", {"data.labels": ["a", "a"]}, "data.labels"),
 }
 

@@ -80,9 +80,8 @@ class Scores:
         there = self.confusion.sum(axis=1)
         confusion = np.zeros_like(self.confusion)
         confusion[:, there.argmax()] = there
-        return replace(
-            self, confusion=confusion, chances=np.tile((there / max(1, there.sum())).astype(np.float32), (n, 1))
-        )
+        shares = (there / max(1, there.sum())).astype(np.float32)
+        return replace(self, confusion=confusion, chances=np.tile(shares, (n, 1)))
 
     def resampled(self, rng: np.random.Generator) -> Scores:
         """The scores of as many examples drawn from these, with replacement."""
@@ -93,11 +92,10 @@ class Scores:
         labels = self.labels[rows]
         if len(self.answers):
             return replace(self, labels=labels, answers=self.answers[rows])
-        chances = self.chances[rows]
-        confusion = (
-            _confusion(labels, chances.argmax(axis=1), len(self.confusion)) if self.confusion.size else self.confusion
-        )
-        return replace(self, labels=labels, chances=chances, confusion=confusion)
+        found = replace(self, labels=labels, chances=self.chances[rows])
+        if not self.confusion.size:
+            return found
+        return replace(found, confusion=_confusion(labels, found.chances.argmax(axis=1), len(self.confusion)))
 
 
 def _confusion(labels: Answers, found: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

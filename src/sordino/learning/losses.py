@@ -128,14 +128,11 @@ class OwnLoss(LossSpec):
 
     def build(self) -> Loss:
         made = registry.load(registry.own_address("loss", self.kind) or self.kind)
+        if not isinstance(made, type):
+            return partial(made, **self.options) if self.options else made
         try:
-            return (
-                made(**self.options)
-                if isinstance(made, type)
-                else partial(made, **self.options)
-                if self.options
-                else made
-            )
+            loss: Loss = made(**self.options)
+            return loss
         except Exception as error:
             raise InvalidInput(f"{self.kind} could not be made with options {dict(self.options)!r}: {error}") from error
 
@@ -144,11 +141,8 @@ class _LossSlot(Slot):
     """Takes a plain function or class of somebody's own beside the tables of losses."""
 
     def find(self, name: object) -> type[Spec] | None:
-        own = (
-            registry.own_address("loss", name)
-            if isinstance(name, str) and name not in registry.SHIPPED["loss"]
-            else None
-        )
+        shipped = not isinstance(name, str) or name in registry.SHIPPED["loss"]
+        own = None if shipped else registry.own_address("loss", str(name))
         if own is None:
             return super().find(name)
         registry.check_allowed(own)

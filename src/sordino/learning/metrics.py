@@ -40,7 +40,7 @@ class MetricSpec(Spec):
         """
 
     def baseline(self, scores: Scores) -> float:
-        """The figure of always giving the same answer, which fits the examples' labels as well as one can."""
+        """The figure of always giving the same answer: the commonest class, the labels' shares, or their mean."""
         return self.value(scores.of_constant())
 
     def interval(self, scores: Scores) -> tuple[float, float] | None:

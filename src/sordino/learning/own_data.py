@@ -401,9 +401,10 @@ class _CsvTable:
         width = len(first)
         label = _column(path, names, width, roles.label)
         column = _column_beside(path, names, width, roles.column)
-        if column == label:
-            raise InvalidInput(f"{path}: column {roles.column!r} is the label {roles.label!r}: name another one")
         others = tuple(_column(path, names, width, other) for other in roles.other_labels)
+        if column in (label, *others):
+            own = names[column] if names else roles.label
+            raise InvalidInput(f"{path}: column {roles.column!r} is the label {own!r}: name another one")
         taken = (label, column, *others)
         chosen = [c for c in range(width) if c not in taken] if roles.features is None else roles.features
         features = tuple(_column(path, names, width, feature) for feature in chosen)
@@ -465,16 +466,14 @@ class _CsvTable:
 
     def _bits(self, chunk: list[Numbered]) -> Labels:
         columns = (self.label, *self.other_labels)
-        for line, row in chunk:
-            for column in columns:
-                if row[column].strip() not in ("0", "1"):
-                    raise InvalidInput(
-                        f"{self._cell(line, column)}: a label is 1 where it is set and 0 where it is not, got "
-                        f"{row[column]!r}: correct the cell"
-                    )
-        return np.array([[row[c].strip() == "1" for c in columns] for _, row in chunk], np.int64).reshape(
-            len(chunk), len(columns)
-        )
+        for line, column, cell in ((line, column, row[column]) for line, row in chunk for column in columns):
+            if cell.strip() not in ("0", "1"):
+                raise InvalidInput(
+                    f"{self._cell(line, column)}: a label is 1 where it is set and 0 where it is not, got {cell!r}: "
+                    "correct the cell"
+                )
+        bits = [[row[column].strip() == "1" for column in columns] for _, row in chunk]
+        return np.array(bits, np.int64).reshape(len(chunk), len(columns))
 
     def _positions(self, chunk: list[Numbered], classes: Sequence[str]) -> Labels:
         position = {name: number for number, name in enumerate(classes)}

@@ -224,7 +224,7 @@ class ColumnSplit(SplitSpec):
                 values, clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
             )
 
-    @reads("data.source", "data.label", "data.features", ".column")
+    @reads("data.source", "data.label", "data.labels", "data.features", ".column")
     def column_of_the_source(self, recipe: Any) -> Found:
         """The source has columns, and this one is neither the label nor a feature."""
         data = recipe.data
@@ -234,7 +234,7 @@ class ColumnSplit(SplitSpec):
                 f"got {shown(self.column)}, but {data.source} has no columns; allowed: with a .csv table, an .npz file "
                 'or a data source of your own; or take another split.kind, such as "iid" or "files"',
             )
-        elif data.origin == "table" and self.column == data.label:
+        elif data.origin == "table" and self.column in (data.label, *(data.labels or ())):
             yield ".column", f"got {shown(self.column)}, which is the label; allowed: any other column"
         elif self.column in (data.features or ()):
             yield (

@@ -75,12 +75,12 @@ def origin_of(source: str) -> Origin | None:
     return "images" if "/" in source or "\\" in source else None
 
 
-def _is_range(target: tuple[float, ...]) -> bool:
+def _regression(target: tuple[float, ...]) -> Regression | None:
+    """The task of learning a number of this range; None where it is none."""
     try:
-        low, high = target
-        return bool(Regression(low, high))
-    except (ValueError, InvalidInput):
-        return False
+        return Regression(*target)
+    except (TypeError, InvalidInput):
+        return None
 
 
 class Data(TomlTable):
@@ -138,10 +138,10 @@ class Data(TomlTable):
     @property
     def task(self) -> LearningTask | None:
         """What is learnt; None where a function says so with its examples, or the range is none."""
-        if self.origin == "function" or (self.target is not None and not _is_range(self.target)):
+        if self.origin == "function":
             return None
         if self.target is not None:
-            return Regression(*self.target)
+            return _regression(self.target)
         return CLASSES if self.labels is None else LABELS
 
     @property

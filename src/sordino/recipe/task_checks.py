@@ -15,6 +15,7 @@ from sordino.report.words import listed
 if TYPE_CHECKING:
     from sordino.recipe.grammar import Sections
 
+PLAIN, ONE_VERSUS_REST = "cross-entropy", "logistic-ovr"
 _TELLS = {"metric": "evaluation.metric.kind", "loss": "model.loss.kind", "split": "split.kind", "method": "method.name"}
 _OTHER = {"loss": "; or your own, as package.module:function"}
 
@@ -30,7 +31,7 @@ def task_conflicts(recipe: Sections, task: LearningTask, names: Sequence[str]) -
     if loss is not None:
         if task.kind in loss.tasks and (why := loss.misfit(names)):
             yield "model.loss.weights", why
-        if not method.takes_loss and loss != registry.make("loss", CLASSES_LOSS):
+        if not method.takes_loss and loss != registry.make("loss", PLAIN):
             yield (
                 "model.loss",
                 f"got {shown(loss.kind)}, but {method.name} is made for the plain cross-entropy: leave it out, or take "
@@ -41,9 +42,6 @@ def task_conflicts(recipe: Sections, task: LearningTask, names: Sequence[str]) -
     if task.kind != CLASSIFICATION and recipe.model.name == ONE_VERSUS_REST:
         yield "model.name", f"got {shown(ONE_VERSUS_REST)}, whose loss is of classes; allowed: logistic, or another"
     yield from _stopping_conflicts(recipe, task)
-
-
-CLASSES_LOSS, ONE_VERSUS_REST = "cross-entropy", "logistic-ovr"
 
 
 def _parts(recipe: Sections) -> Mapping[str, Spec]:
