@@ -201,7 +201,7 @@ def test_an_exported_model_says_the_same(model, tmp_path):
         assert loaded.probabilities(torch.from_numpy(x)).numpy() == pytest.approx(theirs, abs=1e-4)
     packed = onnx.load(out)
     texts = {entry.key: json.loads(entry.value) for entry in packed.metadata_props}
-    assert texts == {"classes": list(loaded.classes), "columns": []}
+    assert texts == {"classes": list(loaded.classes), "columns": [], "task": "classification"}
     assert str(Path(onnx_export.__file__).parent).encode() not in out.read_bytes()
 
 

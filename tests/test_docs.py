@@ -24,6 +24,7 @@ PAGES = [
     "docs/own-parts.md",
     "docs/use-the-model.md",
     "docs/data-in-memory.md",
+    "docs/tasks.md",
 ]
 
 

@@ -151,13 +151,18 @@ def test_heads_of_earlier_versions_load_from_their_folder(tmp_path):
     assert accuracy(model, recipe) == outcome.accuracy
 
 
+DESCRIBED = '{"recipe": "r", "seed": 1, "model": "logistic", "input_shape": [4], "mean": [0], "std": [1], %s}'
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [
         (None, "not written by"),
         ("{", "damaged.*JSON"),
         ("[]", "damaged"),
-        ('{"input_shape": [64], "classes": ["a"]}', "damaged.*classes"),
+        ('{"input_shape": [64], "classes": []}', "damaged.*classes"),
+        (DESCRIBED % '"classes": ["a"]', "damaged.*classes"),
+        (DESCRIBED % '"classes": ["a"], "task": "regression"', "damaged.*target"),
     ],
 )
 def test_what_is_no_model_of_sordino_is_refused(text, key, tmp_path):

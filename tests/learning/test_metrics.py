@@ -6,10 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sklearn import metrics as reference
 
 import sordino
 from sordino.learning.evaluation import Scores
-from sordino.learning.metrics import F1, Accuracy, AveragePrecision, BalancedAccuracy, Calibration, MetricSpec, RocAuc
+from sordino.learning.metrics import (
+    F1,
+    R2,
+    Accuracy,
+    AveragePrecision,
+    BalancedAccuracy,
+    Calibration,
+    LogLoss,
+    MeanAbsoluteError,
+    MetricSpec,
+    RocAuc,
+    RootMeanSquaredError,
+)
+from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
+from sordino.parts import registry
 from sordino.parts.registry import CodeNotAllowed
 from sordino.recipe import Recipe
 from sordino.report.records import Result
@@ -96,6 +111,82 @@ def test_figures_of_no_examples_are_numbers(metric: MetricSpec) -> None:
     assert metric.value(Scores.none(2)) in (0.0, 0.5)
 
 
+NONE = np.zeros((0, 0), np.int64)
+RANGE = Regression(-100, 100)
+
+
+@given(n=st.integers(2, 40), seed=st.integers(0, 2**31))
+def test_figures_of_numbers_are_those_of_scikit_learn(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth, said = (rng.normal(50, 20, n).astype(np.float32) for _ in range(2))
+    scores = Scores(NONE, 0.0, truth, answers=said)
+    assert MeanAbsoluteError().value(scores) == pytest.approx(reference.mean_absolute_error(truth, said), rel=1e-5)
+    assert RootMeanSquaredError().value(scores) == pytest.approx(
+        reference.root_mean_squared_error(truth, said), rel=1e-5
+    )
+    wide = truth.astype(np.float64), said.astype(np.float64)
+    assert R2().value(scores) == pytest.approx(reference.r2_score(*wide), rel=1e-5, abs=1e-6)
+    assert R2().baseline(scores) == pytest.approx(0, abs=1e-5)
+
+
+@given(n=st.integers(4, 40), labels=st.integers(1, 4), seed=st.integers(0, 2**31))
+def test_figures_of_labels_are_those_of_scikit_learn(n: int, labels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth, chances = rng.integers(0, 2, (n, labels)), rng.random((n, labels)).round(1).astype(np.float32)
+    assume(((truth.sum(axis=0) > 0) & (truth.sum(axis=0) < n)).all())
+    scores = Scores(NONE, 0.0, truth, chances)
+    kinds = {"average": "macro"}
+    said = chances > 0.5
+    single = [reference.f1_score(truth[:, k], said[:, k], zero_division=0) for k in range(labels)]
+    assert F1().value(scores) == pytest.approx(np.mean(single))
+    assert RocAuc().value(scores) == pytest.approx(reference.roc_auc_score(truth, chances, **kinds))
+    assert AveragePrecision().value(scores) == pytest.approx(reference.average_precision_score(truth, chances, **kinds))
+    inside = Scores(NONE, 0.0, truth, chances.clip(0.1, 0.9))
+    logs = [reference.log_loss(truth[:, k], inside.chances[:, k].astype(float)) for k in range(labels)]
+    assert LogLoss().value(inside) == pytest.approx(np.mean(logs), rel=1e-5)
+
+
+@given(n=st.integers(2, 40), classes=st.integers(2, 4), seed=st.integers(0, 2**31))
+def test_the_log_loss_of_classes_is_that_of_scikit_learn(n: int, classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth, chances = rng.integers(0, classes, n), rng.dirichlet(np.ones(classes), n).astype(np.float32)
+    wide = chances.astype(np.float64)
+    told = reference.log_loss(truth, wide / wide.sum(axis=1, keepdims=True), labels=list(range(classes)))
+    assert LogLoss().value(scores_of(truth.tolist(), chances.tolist())) == pytest.approx(told, rel=1e-4)
+
+
+def test_baselines_are_those_of_the_best_constant_answer() -> None:
+    """Nine of twelve examples are of the first class: it is the commonest answer, and its share the best chance."""
+    scores = scores_of([0] * 9 + [1] * 3, [[0.2, 0.8]] * 12)
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    for metric, value in ((Accuracy(), 0.75), (BalancedAccuracy(), 0.5), (F1(), 0.0), (RocAuc(), 0.5)):
+        assert metric.baseline(scores) == value
+    assert LogLoss().baseline(scores) == pytest.approx(entropy) and AveragePrecision().baseline(scores) == 0.25
+    numbers = Scores(NONE, 0.0, np.array([1, 2, 6], np.float32), answers=np.zeros(3, np.float32))
+    assert MeanAbsoluteError().baseline(numbers) == pytest.approx((2 + 1 + 3) / 3)
+    labels = Scores(NONE, 0.0, np.array([[1, 0], [1, 0], [1, 1]]), np.zeros((3, 2), np.float32))
+    assert F1().baseline(labels) == pytest.approx((1 + 0) / 2)
+
+
+def test_an_interval_covers_the_figure_of_the_population_as_often_as_it_says() -> None:
+    """Of 100 test sets, about 95 intervals hold the true mean error; fewer than 87 have a chance below 1e-3."""
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(100):
+        errors = rng.exponential(size=150).astype(np.float32)  # with mean 1
+        low, high = MeanAbsoluteError().interval(Scores(NONE, 0.0, np.zeros(150, np.float32), answers=errors)) or (9, 9)
+        held += low <= 1 <= high
+    assert 87 <= held < 100
+
+
+@pytest.mark.parametrize("task", [CLASSES, LABELS, RANGE])
+def test_pieces_of_scores_add_up(task: LearningTask) -> None:
+    none = Scores.none(2, task)
+    assert none.examples == 0 and Scores.together([none, none]).examples == 0
+    for spec in registry.tables("metric").values():
+        if task.kind in spec.tasks:
+            assert np.isfinite(spec().value(none))
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["f1", "roc-auc", "average-precision", "calibration"])
 def test_every_metric_scores_a_run_the_same_in_any_number_of_workers(kind: str) -> None:
@@ -110,6 +201,9 @@ def test_a_result_says_how_sure_its_accuracy_is_and_what_knowing_nothing_has() -
     assert result.accuracy_interval == pytest.approx((0.7112, 0.8666), abs=1e-4)
     assert result.commonest == 0.7
     assert Result("x", 1, "over", 1).accuracy_interval is None
+    models = ((600, 100), (100, 200))  # ten models on the same examples are as sure as one
+    ten = Result("x", 1, "over", 1, accuracy=0.8, confusion=models, classes=("a", "b"), test_examples=100)
+    assert ten.accuracy_interval == result.accuracy_interval
 
 
 def test_the_metric_is_in_every_round_and_leaves_recipes_without_one_as_they_were() -> None:

@@ -9,6 +9,8 @@ import sordino
 from sordino.methods.stopping_rules import Patience, StoppingSpec, TargetAccuracy
 from sordino.parts.tables import Count, tag
 from sordino.recipe import CodeNotAllowed, Recipe, RecipeInvalid
+from sordino.report.records import RoundRecord
+from sordino.runs.stopping import Progress, Stopping
 from tests.engine.tiny import recipe
 
 OWN = "tests.methods.test_stopping_rules:AfterEvaluations"
@@ -40,6 +42,38 @@ def test_a_target_stops_once_it_was_reached(accuracies, stops):
 )
 def test_patience_counts_evaluations_since_the_first_best(accuracies, stops):
     assert (Patience(evaluations=2).reason(accuracies) is not None) == stops
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "scores", "stops"),
+    [
+        ("log-loss", 0.5, [0.9, 0.6], False),
+        ("log-loss", 0.5, [0.9, 0.4], True),
+        ("f1", 0.5, [0.2, 0.4], False),
+        ("f1", 0.5, [0.2, 0.6], True),
+    ],
+)
+def test_a_score_is_reached_in_the_direction_of_its_metric(metric, value, scores, stops):
+    given = recipe(
+        {"rounds.stop": {"kind": "score", "value": value}, "rounds.stop_on": "test", "evaluation.metric.kind": metric}
+    )
+    records = [RoundRecord(k, metric=metric, score=score) for k, score in enumerate(scores, 1)]
+    stopping = Stopping(given, 4, given.evaluation.metric)
+    assert (stopping.reason(Progress(), len(records), records) is not None) == stops
+
+
+@pytest.mark.parametrize(("scores", "stops"), [([0.9, 0.5, 0.6, 0.7], True), ([0.9, 0.8, 0.6, 0.5], False)])
+def test_patience_waits_for_a_smaller_loss(scores, stops):
+    given = recipe(
+        {"rounds.patience": 2, "rounds.stop_on": "test", "evaluation.metric.kind": "log-loss", "rounds.count": 9}
+    )
+    records = [RoundRecord(k, metric="log-loss", score=score) for k, score in enumerate(scores, 1)]
+    assert (Stopping(given, 4, given.evaluation.metric).reason(Progress(), 4, records) is not None) == stops
+
+
+def test_a_target_accuracy_is_refused_where_smaller_is_better():
+    with pytest.raises(RecipeInvalid, match=r"rounds\.target_accuracy"):
+        recipe({"rounds.target_accuracy": 0.9, "rounds.stop_on": "test", "evaluation.metric.kind": "log-loss"})
 
 
 def test_a_recipe_names_a_rule_of_its_own_and_the_run_ends_by_it():

@@ -254,8 +254,8 @@ def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
     lines = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2
     assert set(strict(lines[0])) == {
-        "round", "accuracy", "loss", "validation_accuracy", "score", "validation_score", "asked", "reported",
-        "declined", "refused", "late", "strays", "restarts", "counted", "seconds", "bytes_up", "bytes_down",
+        "round", "accuracy", "loss", "validation_accuracy", "metric", "score", "validation_score", "asked",
+        "reported", "declined", "refused", "late", "strays", "restarts", "counted", "seconds", "bytes_up", "bytes_down",
         "spent_max", "spent_median", "simulation",
     }  # fmt: skip
     assert set(strict(lines[0])["simulation"]) == {

@@ -37,7 +37,6 @@ from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
-from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
@@ -272,8 +271,7 @@ def play(
     """
     federation, method = run.federation, run.federation.method
     work = Work(
-        method, federation.model, models.loss_for(run.recipe.model.name), _population(run, flock), {}, asked.seed,
-        Bench(),
+        method, federation.model, federation.graded[1], _population(run, flock), {}, asked.seed, Bench(),
     )  # fmt: skip
     count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
     fleet = SimulatedFleet(work, federation.ledger(), workers=count)

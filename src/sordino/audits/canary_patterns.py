@@ -82,13 +82,15 @@ def made_up(federation: Federation, count: int, seed: int) -> ClientData:
     assert isinstance(method, SiloDp)
     dataset = federation.dataset
     rng = np.random.default_rng([seed, count, 1])
-    unit, labels = patterns(math.prod(federation.record_shape), len(dataset.classes), count, rng)
+    outputs, task = len(dataset.classes), dataset.task
+    unit, numbers = patterns(math.prod(federation.record_shape), task.kinds(outputs), count, rng)
+    labels = torch.from_numpy(task.numbered(numbers, outputs))
     real = dataset.normalisation.apply(dataset.train.x[:SAMPLE]).reshape(min(SAMPLE, len(dataset.train)), -1)
     length = float(np.median(np.linalg.norm(real, axis=1))) or 1.0
     gradients, start = Gradients(federation.model, method.training), torch.from_numpy(method.init().parameters)
     for _ in range(DOUBLINGS):
         x = torch.from_numpy(unit * np.float32(length)).reshape(count, *federation.record_shape)
-        records = ClientData(x, torch.from_numpy(labels))
+        records = ClientData(x, labels)
         some = ClientData(records.x[:SAMPLE], records.y[:SAMPLE])
         if float(gradients.norms(start, some).median()) >= 2 * method.training.clip:
             break

@@ -36,6 +36,8 @@ def init(
     label: options.Label = None,
     classes: options.Classes = None,
     columns: options.Columns = None,
+    labels: options.Labels = None,
+    target: options.Target = None,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is counted.")] = 0.0,
     adjacency: Annotated[str, typer.Option(help=f"{options.ADJACENCY}.")] = "client",
     basis: Annotated[str, typer.Option(help="Which epsilon is counted: proven or claimed.")] = "proven",
@@ -60,7 +62,7 @@ def init(
     named = dict(each.partition("=")[::2] for each in federation or ["*"])
     settings = Settings.of(
         {
-            "data": data_table(data, rows, label, classes, columns),
+            "data": data_table(data, rows, label, classes, columns, labels, target),
             "budget": {"limit": budget, "delta": delta, "adjacency": adjacency, "basis": basis},
             "consents": {"federations": list(named), "unproven": unproven or [], "claimed": claimed},
             "coordinators": {name: key for name, key in named.items() if key},
@@ -93,7 +95,13 @@ def shuffler(
 
 
 def data_table(
-    source: str | None, rows: str | None, label: str | None, classes: str | None, columns: Path | None
+    source: str | None,
+    rows: str | None,
+    label: str | None,
+    classes: str | None,
+    columns: Path | None = None,
+    labels: str | None = None,
+    target: tuple[float, float] | None = None,
 ) -> dict[str, object]:
     """What options say of the records, as client.toml has it: a path from where the command is given, or a name."""
     from sordino.recipe import columns_in
@@ -103,9 +111,19 @@ def data_table(
         path, origin = Path(source).expanduser(), origin_of(source)
         own = origin in ("npz", "table", "images") or (origin is None and path.exists())
         source = str(path.resolve()) if own else source
-    names = None if classes is None else [each.strip() for each in classes.split(",")]
-    rules = None if columns is None else columns_in(columns)
-    found = {"source": source, "rows": rows, "label": label, "classes": names, "columns": rules}
+    names = {
+        key: [each.strip() for each in text.split(",")]
+        for key, text in (("classes", classes), ("labels", labels))
+        if text is not None
+    }
+    found = {
+        "source": source,
+        "rows": rows,
+        "label": label,
+        **names,
+        "target": None if target is None else list(target),
+        "columns": None if columns is None else columns_in(columns),
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -39,6 +39,8 @@ def join(
     label: options.Label = None,
     classes: options.Classes = None,
     columns: options.Columns = None,
+    labels: options.Labels = None,
+    target: options.Target = None,
     delta: Annotated[
         float | None, typer.Option(help="The delta at which epsilon is counted; the federation's if left out.")
     ] = None,
@@ -70,7 +72,7 @@ def join(
     torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
     trust = trusting(trusted)
     link, task = locate(Link.parse(url, federation, token), trust)
-    own = data_table(data, rows, label, classes, columns)
+    own = data_table(data, rows, label, classes, columns, labels, target)
     wishes = _Wishes(own, budget, delta, adjacency, claimed, tuple(unproven or ()))
     if (folder / "client.toml").exists():
         wishes.check_same(folder / "client.toml")
@@ -151,6 +153,8 @@ class _Wishes:
             "--rows": (self.data.get("rows"), data.rows),
             "--label": (self.data.get("label"), None if data.label is None else str(data.label)),
             "--classes": (self.data.get("classes"), list(data.classes or ())),
+            "--labels": (self.data.get("labels"), list(data.labels or ())),
+            "--target": (self.data.get("target"), list(data.target or ())),
             "--budget": (self.budget, budget.limit),
             "--delta": (self.delta, budget.delta),
             "--adjacency": (hidden, adjacency_named(budget.adjacency)),

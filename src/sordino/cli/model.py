@@ -22,13 +22,14 @@ def predict(
         Path | None, typer.Option("--out", metavar="CSV", help="Write here, not on the standard output.")
     ] = None,
 ) -> None:
-    """Say the class of each record of a file, and its probability: `sordino predict runs/mine patients.csv`.
+    """Say the class (or the labels, or the number) of each record of a file: `sordino predict runs/mine patients.csv`.
 
     Give records as they are: the model normalises them. A label is not needed. Where the run learned from a table with
     names, columns are found by these, in any order, and others are left out. Otherwise a .csv has no header and one
     column per value, and the x of an .npz file has the shape of the training data.
 
-    The result is a table with the columns class and probability, one row per record, in order.
+    The result is a table with the columns class and probability, one row per record, in order. Of labels it has those
+    that are set and a probability for each, of a number one column in the unit of the training data.
     """
     if out is not None:
         _check_output(out, "--out", run, data)
@@ -42,7 +43,7 @@ def predict(
         return
     make_folder(out.parent)
     write_whole(out, found.to_csv().encode())
-    typer.echo(f"{len(found.positions):,} predictions are in {out}.")
+    typer.echo(f"{len(found):,} predictions are in {out}.")
 
 
 def export(
@@ -51,15 +52,15 @@ def export(
 ) -> None:
     r"""Write the model of a run for other programs: `sordino export runs/quickstart --onnx model.onnx`.
 
-    The file takes raw records as float32 and gives probabilities; its metadata has the class names. It is compared with
-    PyTorch on random records first, and what differs is not written. Needs pip install 'sordino\[export]'.
+    The file takes raw records as float32 and gives probabilities, or values; its metadata has the names. It is compared
+    with PyTorch on random records first, and what differs is not written. Needs pip install 'sordino\[export]'.
     """
     _check_output(onnx, "--onnx", run)
     from sordino.runs.model_file import load_model
     from sordino.runs.onnx_export import export_onnx
 
     found = export_onnx(load_model(run), onnx)
-    typer.echo(f"{onnx} agrees with PyTorch: probabilities of random records differ by {found:.1e} at most.")
+    typer.echo(f"{onnx} agrees with PyTorch: answers for random records differ by {found:.1e} at most.")
 
 
 def _check_output(out: Path, option: str, *sources: Path) -> None:

@@ -63,6 +63,11 @@ Columns = Annotated[
     ),
 ]
 Classes = Annotated[str | None, typer.Option("--classes", help="The names of all classes of own data, with commas.")]
+Labels = Annotated[str | None, typer.Option("--labels", help="In place of classes: the names of labels, with commas.")]
+Target = Annotated[
+    tuple[float, float] | None,
+    typer.Option("--target", metavar="LOW HIGH", help="In place of classes: the public range of a number to learn."),
+]
 Unproven = Annotated[
     list[str] | None,
     typer.Option(

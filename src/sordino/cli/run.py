@@ -18,6 +18,8 @@ import typer
 from sordino.cli.options import RECIPE, AsJson, Device, Overrides, RecipeName, WorkerCount, check_folder, check_place
 from sordino.cli.printing import left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
+from sordino.report.run_figure import ACCURACY, beside
+from sordino.report.words import decimal
 from sordino.runs.observer import Observer
 
 if TYPE_CHECKING:
@@ -315,9 +317,10 @@ class Display(Observer):
 
 def _figures(record: RoundRecord) -> str:
     accuracy = None if record.accuracy is None else f"accuracy {record.accuracy:.2%}"
+    score = None if record.score is None else f"{record.metric} {decimal(record.score)}"
     loss = None if record.loss is None else f"loss {record.loss:.3f}"
     declined = f"{record.declined} declined" if record.declined else None
-    return ", ".join(filter(None, (accuracy, loss, declined)))
+    return ", ".join(filter(None, (accuracy, score, loss, declined)))
 
 
 def _accuracy(result: Result) -> str:
@@ -330,12 +333,11 @@ def _accuracy(result: Result) -> str:
     return told if result.commonest is None else f"{told}\nalways the commonest answer: {result.commonest:.2%}"
 
 
-def _score(outcome: Outcome) -> dict[str, str]:
-    """The last figure of the recipe's own metric, by its name."""
-    metric = outcome.result.settings.get("evaluation.metric.kind")
-    if metric is None or not outcome.rounds or outcome.rounds[-1].score is None:
-        return {}
-    return {str(metric): f"{outcome.rounds[-1].score:.4f} on the test set"}
+def _quality(result: Result) -> dict[str, str]:
+    """The run's own metric with its baseline, and the accuracy where classes are learnt."""
+    score = "not measured" if result.score is None else f"{decimal(result.score)} {beside(result)}"
+    own = {} if result.metric == ACCURACY else {result.metric: score.replace("; always", "\nalways")}
+    return own if own and result.accuracy is None else {**own, ACCURACY: _accuracy(result)}
 
 
 def _print_outcome(outcome: Outcome) -> None:
@@ -344,8 +346,7 @@ def _print_outcome(outcome: Outcome) -> None:
     result = outcome.result
     sent = result.bytes_up / max(1, result.rounds) / max(1, result.clients)
     figures = {
-        "accuracy": _accuracy(result),
-        **_score(outcome),
+        **_quality(result),
         "loss": "not finite" if result.loss is None else f"{result.loss:.4f}",
         "rounds": f"{result.rounds} ({result.stopped})",
         "clients": f"{result.clients:,}",
@@ -407,8 +408,12 @@ def _carry_out(todo: Sequence[Point], workers: int | None, device: str) -> None:
             )  # fmt: skip
             progress.advance(task)
             if progress.disable:
-                accuracy = "" if outcome.accuracy is None else f": {outcome.accuracy:.2%}"
-                progress.console.print(f"{point.folder}{accuracy}", highlight=False, markup=False)
+                score = "" if outcome.score is None else f": {_shown(outcome.result.metric, outcome.score)}"
+                progress.console.print(f"{point.folder}{score}", highlight=False, markup=False)
+
+
+def _shown(metric: str, value: float) -> str:
+    return f"{value:.2%}" if metric == ACCURACY else decimal(value)
 
 
 @dataclass(frozen=True)
@@ -481,7 +486,7 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
         files = [str(page), str(table)]
         print_json({"groups": rows, "keys": list(comparison.keys), "notes": list(comparison.notes), "files": files})
         return comparison
-    columns = [*left("setting"), *right("accuracy", "runs", "rounds"), *left("proven epsilon")]
+    columns = [*left("setting"), *right(comparison.metric, "runs", "rounds"), *left("proven epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
     for note in comparison.notes:
         typer.echo(note)
@@ -490,12 +495,13 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
 
 
 def _comparison_row(comparison: Comparison, group: Repetitions) -> list[str]:
-    spread, accuracy = group.accuracy, "none"
+    spread, score = group.score, "none"
     if spread is not None:
-        accuracy = f"{spread.mean:.2%}" + ("" if spread.deviation is None else f" ± {spread.deviation:.2%}")
+        deviation = "" if spread.deviation is None else f" ± {_shown(group.metric, spread.deviation)}"
+        score = _shown(group.metric, spread.mean) + deviation
     rounds = [run.result.rounds for run in group.runs]
     fewest_and_most = "-".join(map(str, dict.fromkeys((min(rounds), max(rounds)))))
-    return [comparison.label(group), accuracy, str(len(group.runs)), fewest_and_most, _proven(group)]
+    return [comparison.label(group), score, str(len(group.runs)), fewest_and_most, _proven(group)]
 
 
 def _proven(group: Repetitions) -> str:

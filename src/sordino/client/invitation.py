@@ -196,7 +196,7 @@ def _without_places(recipe: Recipe, dataset: Dataset) -> Recipe:
     """The recipe without folders and functions of the server's machine and its split, which mean nothing elsewhere."""
     tables = recipe.to_dict()
     if recipe.data.origin == "function":
-        public = {"classes": dataset.classes, "mean": dataset.normalisation.mean, "std": dataset.normalisation.std}
+        public = {**dataset.described, "mean": dataset.normalisation.mean, "std": dataset.normalisation.std}
         tables["data"] = {**tables["data"], **public, "source": "./records.npz", "arguments": None}
     tables["split"] = {"kind": "iid", "clients": recipe.number_of_clients, "at_least": 0}
     for key in ("source", "test"):

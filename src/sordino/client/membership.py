@@ -25,6 +25,7 @@ from sordino.client.work_limits import Guard, public_size
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
+from sordino.learning.tasks import CLASSES
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.upload import Draw
@@ -52,13 +53,15 @@ class Membership:
         self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
         self.recipe = _read(invitation, settings)
-        records.check(invitation)
+        task = self.recipe.data.task or CLASSES
+        records.check(invitation, task)
         records.check_columns(self.federation, self.recipe.data.columns or {})
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
-            blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
+            outputs = len(invitation.classes)
+            blueprint, _ = blueprint_of(self.recipe, invitation.shape, outputs, sizes, self.client, task)
             guard.built(blueprint.model)
             self.method: Method = self.recipe.method.build(blueprint)
         self.values = self.method.first_upload.values  #: of a report

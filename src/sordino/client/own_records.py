@@ -18,6 +18,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
+from sordino.learning.tasks import CLASSES, REGRESSION, LearningTask
 from sordino.parts.words import nearest
 from sordino.privacy.history import members
 from sordino.recipe.grammar import origin_of
@@ -32,6 +33,7 @@ class OwnRecords:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     rules: ColumnRules = field(default_factory=dict)  #: what the cells of declared columns became
+    task: LearningTask = CLASSES
 
     @classmethod
     def read(cls, data: OwnData, folder: Path) -> OwnRecords:
@@ -51,7 +53,7 @@ class OwnRecords:
                 f"data.train_limit cuts them, such as row {rows[beyond][0]}: leave one of the two out"
             )
         taken = train if len(chosen) == len(train) else train.take(chosen)
-        return cls(taken, tuple(dataset.shape), tuple(dataset.classes), dataset.rules)
+        return cls(taken, tuple(dataset.shape), tuple(dataset.classes), dataset.rules, dataset.task)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -65,9 +67,15 @@ class OwnRecords:
             found.update(np.ascontiguousarray(part).data)
         return found.hexdigest()
 
-    def check(self, invitation: Invitation) -> None:
-        """Refuse a federation about records of another form."""
-        if self.shape != invitation.shape or self.classes != invitation.classes:
+    def check(self, invitation: Invitation, task: LearningTask = CLASSES) -> None:
+        """Refuse a federation about records of another form, or one that learns another `task` from them."""
+        if self.task != task:
+            raise Refused(
+                Reason.NOT_IN_RECIPE,
+                f"{invitation.federation} learns {task}, and your records are for {self.task}: state the same "
+                "data.classes, data.labels or data.target as its recipe does",
+            )
+        if self.shape != invitation.shape or (task.kind != REGRESSION and self.classes != invitation.classes):
             raise Refused(
                 Reason.NOT_IN_RECIPE,
                 f"{invitation.federation} is about records of shape {list(invitation.shape)} in the classes "
@@ -102,8 +110,9 @@ class OwnRecords:
         return ClientData(x, y, invitation.federation)
 
 
-#: what settings must say of the owner's own data
+#: what settings must say of the owner's own data; labels or a target's range may stand in place of classes
 _NEEDS = {"npz": ("classes",), "table": ("classes", "label"), "images": ("classes",)}
+_INSTEAD = {"classes": ("labels", "target"), "label": ("labels",)}
 
 
 def _check(data: OwnData) -> None:
@@ -114,7 +123,11 @@ def _check(data: OwnData) -> None:
             f"data.source: unknown data set {data.source!r}; {nearest(data.source, KNOWN)}known: {', '.join(KNOWN)}; "
             "your own is a path to an .npz or .csv file, or a folder of images written with a slash (./scans)"
         )
-    if missing := [name for name in _NEEDS.get(origin, ()) if getattr(data, name) in (None, "", ())]:
+
+    def lacks(name: str) -> bool:
+        return all(getattr(data, one) in (None, "", ()) for one in (name, *_INSTEAD[name]))
+
+    if missing := [name for name in _NEEDS.get(origin, ()) if lacks(name)]:
         what = {"classes": "the names of all classes, in the federation's order", "label": "the label's column"}
         said = " and ".join(f"data.{name} (--{name}: {what[name]})" for name in missing)
         raise InvalidInput(f"{data.source}: for data of your own, {said} must be given")

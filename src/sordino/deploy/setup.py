@@ -82,7 +82,8 @@ def make(
     signing = SigningKey.new()
     terms = CommonTerms.of(recipe, name, data, signing.author)
     invitations = [terms.invitation(number, signing) for number in range(len(names))]
-    holdings = [OwnRecords(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
+    form = (tuple(data.shape), tuple(data.classes), data.rules, data.task)
+    holdings = [OwnRecords(data.train.take(part), *form) for part in wired.parts]
     asked = tuple(map(requirements, invitations, holdings))
     deployment = Deployment(
         name, recipe.name, options.host, options.port, options.node_port, names,

@@ -634,7 +634,7 @@ class SimulatedFleet(Fleet):
             pieces = self.work.exams[exam].pieces()
             jobs = [Grading(exam, piece, number, shown.get(number)) for number, piece in enumerate(pieces)]
         scored = dict(self._hands.run(model, jobs))
-        none = Scores.none(self.work.exams[exam].classes)
+        none = self.work.exams[exam].none
         return Scores.together([none, *(scored[number] for number in range(len(jobs)))])
 
     def _shown(self, exam: str) -> Mapping[int, Seen]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from sordino.flower import require
 from sordino.flower.app import RunConfig
+from sordino.report.run_figure import ACCURACY
+from sordino.report.words import capital, decimal
 from sordino.runs.observer import Observer
 
 require()
@@ -67,7 +69,8 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     setup = CoordinatorSetup(config.federation, channel, config.coordinator_key)
     outcome = serve(recipe, people, folder, setup, resume=again, observer=_LogObserver())
     fleet.close()
-    log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
+    quality = _quality(outcome.result.metric, outcome.score)
+    log.info(f"{config.federation} is over: {outcome.result.stopped}. {quality}See {folder}")
     return outcome
 
 
@@ -95,11 +98,13 @@ class _LogObserver(Observer):
         others = "".join(f", {count} {what}" for what, count in counts.items() if count)
         lost = "" if record.counted else ", and it does not count"
         came = f"{record.reported} of {record.asked} clients reported{others}{lost}"
-        log.info(f"round {record.round}: {came}. {_accuracy(record.accuracy)}{record.seconds:.1f} s")
+        quality = _quality(record.metric or ACCURACY, record.score if record.metric else record.accuracy)
+        log.info(f"round {record.round}: {came}. {quality}{record.seconds:.1f} s")
 
 
-def _accuracy(value: float | None) -> str:
-    return "" if value is None else f"Accuracy {value:.2%}. "
+def _quality(metric: str, value: float | None) -> str:
+    """The run's figure by its metric, as a sentence; nothing where it was not evaluated."""
+    return "" if value is None else f"{capital(metric)} {f'{value:.2%}' if metric == ACCURACY else decimal(value)}. "
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def _settings(federation: Federation, number: int, place: Path) -> Settings:
     normalisation, rule = federation.dataset.normalisation, federation.recipe.clients
     data = {
         "source": str(place / f"records-{number}.npz"),
-        "classes": list(federation.dataset.classes),
+        **{key: list(value) for key, value in federation.dataset.described.items()},
         "mean": list(normalisation.mean),
         "std": list(normalisation.std),
     }

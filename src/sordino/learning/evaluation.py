@@ -1,4 +1,4 @@
-"""How good a model is on examples: accuracy, mean loss and confusion matrix, in pieces that add up."""
+"""How good a model is on examples: what metrics are computed from, in pieces that add up."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from torch import Tensor, nn
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss, call, has_batch_norm, parameter_layout, statistics_keepers
+from sordino.learning.tasks import CLASSES, CLASSIFICATION, Answers, LearningTask, Regression
 
 PIECE = 1000  #: examples scored at a time, always: whoever computes a piece gets the same figures
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Sums over some examples: `confusion[i, j]` counts those of class i taken for class j."""
+    """What is known of some examples: of classes, `confusion[i, j]` counts those of class i taken for class j.
+
+    Of classes there are `labels` and `chances` only where a metric needs them; of other tasks there is no confusion.
+    """
 
     confusion: NDArray[np.int64]
     loss_sum: float
-    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  #: [n], with chances only
-    chances: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))  #: [n, classes]
+    labels: Answers = field(default_factory=lambda: np.zeros(0, np.int64))  #: [n], or [n, labels]
+    chances: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))  #: [n, names]
+    answers: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))  #: [n], of a regression
 
     @property
     def examples(self) -> int:
         """How many examples were scored."""
-        return int(self.confusion.sum())
+        return max(int(self.confusion.sum()), len(self.labels))
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers."""
+        """The share of right answers; 0 where there are no classes."""
         return float(np.trace(self.confusion)) / max(1, self.examples)
 
     @property
@@ -42,9 +47,13 @@ class Scores:
         return self.loss_sum / max(1, self.examples)
 
     @classmethod
-    def none(cls, classes: int) -> Scores:
-        """The scores of no examples."""
-        return cls(np.zeros((classes, classes), np.int64), 0.0, chances=np.zeros((0, classes), np.float32))
+    def none(cls, classes: int, task: LearningTask = CLASSES) -> Scores:
+        """The scores of no examples of a task with so many names."""
+        nobody = task.numbered(np.zeros(0, np.int64), classes)
+        if isinstance(task, Regression):
+            return cls(np.zeros((0, 0), np.int64), 0.0, nobody)
+        width = classes if task.kind == CLASSIFICATION else 0
+        return cls(np.zeros((width, width), np.int64), 0.0, nobody, np.zeros((0, classes), np.float32))
 
     @classmethod
     def together(cls, pieces: Sequence[Scores]) -> Scores:
@@ -54,7 +63,43 @@ class Scores:
             sum(piece.loss_sum for piece in pieces),
             np.concatenate([piece.labels for piece in pieces]),
             np.concatenate([piece.chances for piece in pieces]),
+            np.concatenate([piece.answers for piece in pieces]),
         )
+
+    def of_constant(self) -> Scores:
+        """The scores of a model that gives the same answer to all these examples.
+
+        It is the commonest class, with the classes' shares as chances; the labels' shares; or the labels' mean.
+        """
+        n = len(self.labels)
+        if len(self.answers):
+            return replace(self, answers=np.full(n, self.labels.astype(np.float64).mean(), np.float32))
+        if not self.confusion.size:
+            return replace(self, chances=np.tile(self.labels.mean(axis=0, dtype=np.float32), (n, 1)))
+        there = self.confusion.sum(axis=1)
+        confusion = np.zeros_like(self.confusion)
+        confusion[:, there.argmax()] = there
+        shares = (there / max(1, there.sum())).astype(np.float32)
+        return replace(self, confusion=confusion, chances=np.tile(shares, (n, 1)))
+
+    def resampled(self, rng: np.random.Generator) -> Scores:
+        """The scores of as many examples drawn from these, with replacement."""
+        if not len(self.labels):
+            shares = self.confusion.reshape(-1) / max(1, self.examples)
+            return replace(self, confusion=rng.multinomial(self.examples, shares).reshape(self.confusion.shape))
+        rows = rng.integers(0, len(self.labels), len(self.labels))
+        labels = self.labels[rows]
+        if len(self.answers):
+            return replace(self, labels=labels, answers=self.answers[rows])
+        found = replace(self, labels=labels, chances=self.chances[rows])
+        if not self.confusion.size:
+            return found
+        return replace(found, confusion=_confusion(labels, found.chances.argmax(axis=1), len(self.confusion)))
+
+
+def _confusion(labels: Answers, found: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    counts = np.bincount(labels.astype(np.int64) * classes + found, minlength=classes**2)
+    return counts.reshape(classes, classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +108,15 @@ class Exam:
 
     examples: Examples
     normalisation: Normalisation
-    classes: int
+    classes: int  #: how many scores a model gives
     owners: NDArray[np.int64] | None = None  #: which client each example belongs to, where somebody asks
     keeps_chances: bool = False  #: whether scores have the chance of every class for each example
+    task: LearningTask = CLASSES
+
+    @property
+    def none(self) -> Scores:
+        """The scores of none of the examples."""
+        return Scores.none(self.classes, self.task)
 
     def pieces(self) -> list[slice]:
         """The slices of examples that are scored one after another."""
@@ -120,14 +171,19 @@ def score(
     y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece.where])).to(device)
     with torch.no_grad():
         scores = call(module, {**named, **own}, (x,))
-        found = scores.argmax(dim=1).cpu().numpy()
-        total = float(loss(scores, y)) * len(found)
-    labels = y.cpu().numpy()
-    counts = np.bincount(labels * exam.classes + found, minlength=exam.classes**2)
-    confusion, summed = counts.reshape(exam.classes, exam.classes), total if np.isfinite(total) else float("inf")
+        total = float(loss(scores, y)) * len(y)
+    labels, task = y.cpu().numpy(), exam.task
+    none = replace(exam.none, loss_sum=total if np.isfinite(total) else float("inf"))
+    if isinstance(task, Regression):
+        # what is no number counts as the worst answer that there could be
+        answers = torch.nan_to_num(task.value(scores.float()), nan=float("inf")).cpu().numpy()
+        return replace(none, labels=labels, answers=answers)
+    if task.kind != CLASSIFICATION:
+        return replace(none, labels=labels, chances=np.nan_to_num(scores.float().sigmoid().cpu().numpy()))
+    none = replace(none, confusion=_confusion(labels, scores.argmax(dim=1).cpu().numpy(), exam.classes))
     if not exam.keeps_chances:
-        return replace(Scores.none(exam.classes), confusion=confusion, loss_sum=summed)
-    return Scores(confusion, summed, labels, np.nan_to_num(torch.softmax(scores.float(), dim=1).cpu().numpy()))
+        return none
+    return replace(none, labels=labels, chances=np.nan_to_num(torch.softmax(scores.float(), dim=1).cpu().numpy()))
 
 
 __all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "in_pieces", "score"]

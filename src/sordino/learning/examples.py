@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
+from sordino.learning.tasks import CLASSES, MULTI_LABEL, Answers, LearningTask, Regression
 
 if TYPE_CHECKING:
     from sordino.learning.columns import ColumnRules
@@ -23,14 +24,19 @@ Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 Columns = Mapping[str | int, NDArray[np.str_]]
 NO_RULES: ColumnRules = MappingProxyType({})
+_LABEL_FORMS = (("int64", 1), ("int64", 2), ("float32", 1))  #: dtype and number of axes
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """n examples: `x` uint8 or float32, images `[n, channels, height, width]` or features `[n, d]`; `y` int64 `[n]`."""
+    """n examples: `x` uint8 or float32, images `[n, channels, height, width]` or features `[n, d]`.
+
+    `y` are positions of classes, int64 `[n]`; or labels that are set or not, int64 `[n, labels]`; or numbers, float32
+    `[n]`.
+    """
 
     x: Inputs
-    y: Labels
+    y: Answers
 
     def __post_init__(self) -> None:
         if self.x.dtype not in (np.uint8, np.float32) or self.x.ndim not in (2, 4) or 0 in self.x.shape[1:]:
@@ -38,10 +44,10 @@ class Examples:
                 "x must be uint8 or float32, images [n, channels, height, width] or features [n, d]; "
                 f"got {self.x.dtype} of shape {list(self.x.shape)}"
             )
-        if self.y.dtype != np.int64 or self.y.shape != self.x.shape[:1]:
+        if (self.y.dtype.name, self.y.ndim) not in _LABEL_FORMS or len(self.y) != len(self.x):
             raise InvalidInput(
-                f"y must be int64 with one label for each of {len(self.x):,} examples; got {self.y.dtype} of shape "
-                f"{list(self.y.shape)}"
+                f"y must be int64 (float32 for numbers) with one label for each of {len(self.x):,} examples; got "
+                f"{self.y.dtype} of shape {list(self.y.shape)}"
             )
         rows = tuple(range(1, self.x.ndim))
         if self.x.dtype == np.float32 and not (finite := np.isfinite(self.x).all(axis=rows)).all():
@@ -93,7 +99,10 @@ class Normalisation:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test examples with what is public about them; labels are positions in `classes`.
+    """Training and test examples with what is public about them.
+
+    `classes` names what the network's scores stand for: the classes, of which labels are positions; the labels of a
+    multi-label `task`; or the one target of a regression.
 
     `held_out` are the rows of the source, in rising order, that were held out as test examples: the training examples
     are the other rows, in order. It is empty where test examples come from elsewhere.
@@ -113,12 +122,13 @@ class Dataset:
     columns: Columns = field(default_factory=lambda: MappingProxyType({}))
     feature_names: tuple[str, ...] = ()  #: of a table, in order; empty where its features have none
     rules: ColumnRules = field(default_factory=lambda: NO_RULES)  #: of declared columns: what their cells became
+    task: LearningTask = CLASSES
 
     def __post_init__(self) -> None:
-        check_classes(self.classes)
+        self.task.check_names(self.classes)
         for part, examples in (("train", self.train), ("test", self.test)):
             with naming(f"{self.name}, {part}"):
-                check_labels(examples.y, self.classes)
+                self.task.check(examples.y, self.classes)
                 self.normalisation.check(examples.x.shape[1:])
         mine, other = self.train.x, self.test.x
         if (mine.shape[1:], mine.dtype) != (other.shape[1:], other.dtype):
@@ -128,28 +138,16 @@ class Dataset:
             )
 
     @property
+    def described(self) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
+        """What is learnt, as the keys of a recipe's data table say it."""
+        if isinstance(self.task, Regression):
+            return {"target": (self.task.low, self.task.high)}
+        return {"labels" if self.task.kind == MULTI_LABEL else "classes": self.classes}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example: (channels, height, width) or (features,)."""
         return self.train.x.shape[1:]
-
-
-def check_classes(classes: Sequence[str]) -> None:
-    """Refuse class lists with fewer than two names, or with a name twice."""
-    if isinstance(classes, str) or len(classes) < 2 or not all(isinstance(c, str) and c.strip() for c in classes):
-        raise InvalidInput(f"classes must be at least two names, got {classes!r}")
-    if len(set(classes)) != len(classes):
-        raise InvalidInput(f"classes must differ from each other, got {list(classes)}")
-
-
-def check_labels(y: Labels, classes: Sequence[str]) -> None:
-    """Each a position in the class list; the first that is not is named."""
-    wrong = (y < 0) | (y >= len(classes))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise InvalidInput(
-            f"row {row} has label {y[row]}, but {len(classes)} classes are listed, so labels run from 0 to "
-            f"{len(classes) - 1}: correct the label or the class list"
-        )
 
 
 @contextmanager

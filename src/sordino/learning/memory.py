@@ -18,6 +18,7 @@ from sordino.learning import own_data
 from sordino.learning.columns import ColumnRules
 from sordino.learning.examples import NO_RULES, Dataset, Normalisation
 from sordino.learning.tables import Frame
+from sordino.learning.tasks import MULTI_LABEL, LearningTask
 
 FORMS = (
     "a pandas data frame, a Hugging Face datasets.Dataset, a torch Dataset of pairs (x, y), a pair of arrays (x, y), "
@@ -29,7 +30,8 @@ FORMS = (
 class About:
     """What a recipe says of data in memory; None and empty where it says nothing."""
 
-    classes: Sequence[str] | None = None
+    names: Sequence[str] = ()  #: of classes or labels, or of the one target
+    task: LearningTask | None = None
     label: str | int | None = None
     features: Sequence[str] | Sequence[int] | None = None
     rules: ColumnRules = field(default_factory=lambda: NO_RULES)
@@ -39,13 +41,13 @@ class About:
     seed: int = 0
 
 
-_KEYS = {"rules": "columns"}  #: as recipes call them
+_KEYS = {"rules": "columns", "names": "classes"}  #: as recipes call them
 
 
 def from_memory(data: object, about: About) -> Dataset:
     """The data set that was handed in; what is missing of its description is named."""
     if isinstance(data, Dataset):
-        if said := [name for name in ("classes", "label", "features", "rules", "test") if getattr(about, name)]:
+        if said := [name for name in ("names", "label", "features", "rules", "test") if getattr(about, name)]:
             raise InvalidInput(f"data.{_KEYS.get(said[0], said[0])}: a sordino Dataset has its own: leave it out")
         return own_data.with_checked_columns("memory", data)
     train, test = data, about.test
@@ -87,29 +89,35 @@ def _cells(values: Any, feature: Any) -> list[object]:
 
 
 def _from_frames(train: object, test: object, about: About) -> Dataset:
-    if not isinstance(about.label, str):
+    names, task = _answers(about)
+    if not isinstance(about.label, str) and task.kind != MULTI_LABEL:
         raise InvalidInput(f"data.label: got {about.label!r}; allowed: the name of the label's column, as text")
     normalisation = _normalisation(about)
     second = test if isinstance(test, float) else frame_of(test, "memory, test")
     return own_data.from_csv(
-        frame_of(train), test=second, label=about.label, classes=_classes(about), normalisation=normalisation,
-        features=about.features, rules=about.rules, column=about.column, seed=about.seed,
+        frame_of(train), test=second, label=about.label, classes=names, normalisation=normalisation,
+        features=about.features, rules=about.rules, column=about.column, seed=about.seed, task=task,
     )  # fmt: skip
 
 
 def _from_pairs(train: object, test: object, about: About) -> Dataset:
     if wrong := [name for name in ("label", "features", "rules") if getattr(about, name)]:
         raise InvalidInput(f"data.{_KEYS.get(wrong[0], wrong[0])} is for tables, and pairs (x, y) have no columns")
+    names, task = _answers(about)
     return own_data.from_arrays(
-        _arrays(train), test=test if isinstance(test, float) else _arrays(test), classes=_classes(about),
-        normalisation=_normalisation(about), seed=about.seed,
+        _arrays(train), test=test if isinstance(test, float) else _arrays(test), classes=names,
+        normalisation=_normalisation(about), seed=about.seed, task=task,
     )  # fmt: skip
 
 
-def _classes(about: About) -> Sequence[str]:
-    if about.classes is None:
-        raise InvalidInput("data.classes is missing: the names of all classes, a public list")
-    return about.classes
+def _answers(about: About) -> tuple[Sequence[str], LearningTask]:
+    """What is learnt, and its names."""
+    if about.task is None or not about.names:
+        raise InvalidInput(
+            "data.classes is missing: the names of all classes, a public list; or data.labels, or data.target for a "
+            "number"
+        )
+    return about.names, about.task
 
 
 def _normalisation(about: About) -> Normalisation:
@@ -129,10 +137,10 @@ def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         raise InvalidInput(f"got {type(data).__name__}; allowed: {FORMS}")
     pairs = [data[row] for row in range(len(data))]
     try:
-        return np.stack([np.asarray(x) for x, _ in pairs]), np.array([int(y) for _, y in pairs], np.int64)
+        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"its items are not pairs (x, y) of arrays of one shape with whole numbers ({error}): transform images to "
+            f"its items are not pairs (x, y) of arrays of one shape with labels ({error}): transform images to "
             "tensors, or hand in arrays"
         ) from None
 
@@ -140,7 +148,7 @@ def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
 def digest_of(dataset: Dataset) -> str:
     """SHA-256 of all examples, labels and columns of a data set, with its classes and constants."""
     found = hashlib.sha256()
-    said = (dataset.classes, dataset.normalisation, dataset.feature_names, list(dataset.columns))
+    said = (dataset.classes, dataset.task, dataset.normalisation, dataset.feature_names, list(dataset.columns))
     found.update(repr(said).encode())
     values = [dataset.train.x, dataset.train.y, dataset.test.x, dataset.test.y, dataset.held_out]
     for part in (*values, *dataset.columns.values()):

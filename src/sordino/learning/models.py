@@ -44,7 +44,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh
 # What options may be: `build` checks them by these types.
 Width = Annotated[int, Ge(1)]
 Widths = Annotated[Sequence[Width], MinLen(1)]
-Classes = Annotated[int, Ge(2)]
+Classes = Annotated[int, Ge(1)]  #: scores that a network gives: one for each class or label, or for a number
 Rate = Annotated[float, Ge(0), Lt(1)]
 Norm = Literal["batch", "group", "none"]
 

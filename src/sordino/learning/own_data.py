@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.learning import tables
-from sordino.learning.columns import MISSING, ColumnRules
+from sordino.learning.columns import MISSING, ColumnRules, float32_of
 from sordino.learning.examples import (
     NO_RULES,
     Columns,
@@ -29,11 +29,10 @@ from sordino.learning.examples import (
     Inputs,
     Labels,
     Normalisation,
-    check_classes,
-    check_labels,
     naming,
 )
 from sordino.learning.tables import Features, Frame, Header, Numbered, Place
+from sordino.learning.tasks import CLASSES, Answers, LearningTask, MultiLabel, Regression
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
 
@@ -42,24 +41,30 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".we
 
 
 def from_npz(
-    path: str | Path, *, classes: Sequence[str], normalisation: Normalisation, column: str | int | None = None
+    path: str | Path,
+    *,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    column: str | int | None = None,
+    task: LearningTask = CLASSES,
 ) -> Dataset:
     """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
-    y: whole numbers, positions in `classes`. `column` names another array to keep beside the records, with one value
-    for each of the training examples: text or whole numbers.
+    y: whole numbers, positions in `classes`; of a multi-label task 0 or 1 `[n, labels]`, of a regression any numbers.
+    `column` names another array to keep beside the records, with one value for each of the training examples: text or
+    whole numbers.
     """
     file = Path(path)
     parts = []
     arrays, columns = _read_npz(file, column)
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
-            examples = Examples(_inputs(x), _label_numbers(y))
-            check_labels(examples.y, classes)
+            examples = Examples(_inputs(x), _label_numbers(y, task))
+            task.check(examples.y, classes)
             parts.append(examples)
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
-    return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns)
+    return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns, task)
 
 
 def from_arrays(
@@ -69,17 +74,18 @@ def from_arrays(
     classes: Sequence[str],
     normalisation: Normalisation,
     seed: int = 0,
+    task: LearningTask = CLASSES,
 ) -> Dataset:
     """Arrays x and y in memory, as in an `.npz` file; `test` is a second pair, or the fraction to hold out."""
 
     def read(arrays: tuple[NDArray[np.generic], NDArray[np.generic]]) -> Examples:
-        examples = Examples(_inputs(arrays[0]), _label_numbers(arrays[1]))
-        check_labels(examples.y, classes)
+        examples = Examples(_inputs(arrays[0]), _label_numbers(arrays[1], task))
+        task.check(examples.y, classes)
         return examples
 
     with naming("data in memory"):
         parts = _hold_out(read(train), test, seed) if isinstance(test, float) else (read(train), read(test), _NO_ROWS)
-    return _own(Frame("memory", {}), parts, classes, normalisation)
+    return _own(Frame("memory", {}), parts, classes, normalisation, task=task)
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
@@ -95,11 +101,18 @@ Parts = tuple[Examples, Examples, Labels]  #: training and test examples, and th
 
 
 def _own(
-    path: Place, parts: Parts, classes: Sequence[str], normalisation: Normalisation, columns: Columns = _NO_COLUMNS
+    path: Place,
+    parts: Parts,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    columns: Columns = _NO_COLUMNS,
+    task: LearningTask = CLASSES,
 ) -> Dataset:
     train, test, held_out = parts
     columns = _checked_columns(path, columns, len(train) + held_out.size)
-    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out, columns)
+    return Dataset(
+        path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out, columns, task=task
+    )
 
 
 def _checked_columns(source: object, columns: Columns, rows: int) -> Columns:
@@ -177,17 +190,24 @@ def _inputs(x: NDArray[np.generic]) -> Inputs:
     return np.ascontiguousarray(x)
 
 
-def _label_numbers(y: NDArray[np.generic]) -> Labels:
-    if y.dtype.kind not in "iu":
-        raise InvalidInput(f"y must be whole numbers, positions in the class list; got {y.dtype}: convert it first")
-    return y.reshape(-1).astype(np.int64) if y.ndim == 2 and y.shape[1] == 1 else y.astype(np.int64)
+def _label_numbers(y: NDArray[np.generic], task: LearningTask) -> Answers:
+    flat = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 and not isinstance(task, MultiLabel) else y
+    if isinstance(task, Regression):
+        if y.dtype.kind not in "iuf":
+            raise InvalidInput(f"y must be numbers; got {y.dtype}: convert it first")
+        with np.errstate(over="ignore"):
+            return flat.astype(np.float32)
+    if y.dtype.kind not in ("iub" if isinstance(task, MultiLabel) else "iu"):
+        what = "0 or 1 for each label" if isinstance(task, MultiLabel) else "positions in the class list"
+        raise InvalidInput(f"y must be whole numbers, {what}; got {y.dtype}: convert it first")
+    return flat.astype(np.int64)
 
 
 def from_csv(
     train: str | Place,
     *,
     test: str | Place | float | None,
-    label: str | int,
+    label: str | int | None = None,
     classes: Sequence[str],
     normalisation: Normalisation,
     features: Sequence[str] | Sequence[int] | None = None,
@@ -195,8 +215,11 @@ def from_csv(
     column: str | int | None = None,
     delimiter: str = ",",
     seed: int = 0,
+    task: LearningTask = CLASSES,
 ) -> Dataset:
-    """A table with a label column, whose cells are names in `classes`.
+    """A table with a label column, whose cells are names in `classes`, or numbers of a regression.
+
+    A multi-label `task` has no label column, but one column of 0 and 1 for each label, named as in `classes`.
 
     `test` is a second table, or the fraction of rows to hold out, by a hash of each; None for no test part. Columns go
     by name; where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
@@ -206,15 +229,16 @@ def from_csv(
     splits; a second table may lack it if it has a header. Either table may be a `Frame` in memory.
     """
     place = train if isinstance(train, Frame) else Path(train)
-    roles = _Roles(label, features, column, {name: rule.resolved() for name, rule in rules.items()})
+    found = {name: rule.resolved() for name, rule in rules.items()}
+    roles = _roles(label, classes, task, _Roles("", features, column, found))
     columns = {} if column is None else {column: _read_column(place, column, roles, delimiter)}
 
     def read(path: Place) -> Examples:
-        return _read_table(path, roles, classes, delimiter)
+        return _read_table(path, roles, classes, delimiter, task)
 
     if rules:
         normalisation = _scales(roles.rules)
-    dataset = _own(place, _train_and_test(read, place, test, seed), classes, normalisation, columns)
+    dataset = _own(place, _train_and_test(read, place, test, seed), classes, normalisation, columns, task)
     return replace(dataset, feature_names=_feature_names(place, roles, delimiter), rules=roles.rules)
 
 
@@ -262,7 +286,8 @@ def _aside(examples: Examples, fraction: float, seed: int) -> NDArray[np.bool_]:
     limit, begin = math.floor(Fraction(fraction) * 2**64), hashlib.sha256(b"sordino hold-out v1")
     begin.update(seed.to_bytes(8, "little"))
     found = np.zeros(len(examples), np.bool_)
-    for row, (x, y) in enumerate(zip(examples.x, examples.y.astype("<i8"), strict=True)):
+    labels = examples.y.astype(examples.y.dtype.newbyteorder("<"))
+    for row, (x, y) in enumerate(zip(examples.x, labels, strict=True)):
         own = begin.copy()
         own.update(y.tobytes())
         own.update(x.astype(x.dtype.newbyteorder("<")).tobytes())
@@ -278,14 +303,33 @@ class _Roles:
     features: Sequence[str] | Sequence[int] | None
     column: str | int | None
     rules: ColumnRules
+    other_labels: tuple[str, ...] = ()  #: further columns of a multi-label task
+
+    @property
+    def labels(self) -> tuple[str | int, ...]:
+        """All columns of labels."""
+        return (self.label, *self.other_labels)
 
 
-def _read_table(path: Place, roles: _Roles, classes: Sequence[str], delimiter: str) -> Examples:
+def _roles(label: str | int | None, names: Sequence[str], task: LearningTask, roles: _Roles) -> _Roles:
+    """The roles with the label's column, or one for each label."""
+    task.check_names(names)
+    if isinstance(task, MultiLabel):
+        return replace(roles, label=names[0], other_labels=tuple(names[1:]))
+    if label is None:
+        raise InvalidInput("the label's column is missing: give its name, or its number where there is no header")
+    return replace(roles, label=label)
+
+
+def _read_table(path: Place, roles: _Roles, classes: Sequence[str], delimiter: str, task: LearningTask) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
-    check_classes(classes)
-    table, chunks = _read_chunks(path, roles, delimiter, lambda table, chunk: table.numbers(chunk, classes))
+
+    def read(table: _LabelledTable, chunk: list[Numbered]) -> tuple[NDArray[np.float32], Answers]:
+        return table.features.values(chunk), table.answers(chunk, classes, task)
+
+    table, chunks = _read_chunks(path, roles, delimiter, read)
     if not chunks:  # below a header: a client without records takes part like any other
-        return Examples(np.zeros((0, table.features.width), np.float32), _NO_ROWS)
+        return Examples(np.zeros((0, table.features.width), np.float32), table.answers([], classes, task))
     return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
 
 
@@ -351,6 +395,7 @@ class _LabelledTable:
     header: Header
     label: int
     features: Features
+    other_labels: tuple[int, ...] = ()
 
     @classmethod
     def begin(cls, place: Place, first: list[str], roles: _Roles) -> _LabelledTable:
@@ -358,17 +403,19 @@ class _LabelledTable:
         header = Header.of(place, first, named=isinstance(roles.label, str))
         if len(set(header.names)) != len(header.names):
             raise InvalidInput(f"{place}: two columns of the header have the same name: {list(header.names)}")
-        label, column = header.position(roles.label), header.position_beside(roles.column)
-        if column == label:
-            raise InvalidInput(f"{place}: column {roles.column!r} is the label {roles.label!r}: name another one")
-        others = [at for at in range(header.width) if at not in (label, column)]
-        chosen = tuple(roles.rules) or (others if roles.features is None else roles.features)
+        label, *others = (header.position(name) for name in roles.labels)
+        column = header.position_beside(roles.column)
+        if column in (label, *others):
+            raise InvalidInput(f"{place}: column {roles.column!r} is a label: name another one")
+        left = [at for at in range(header.width) if at not in (label, column, *others)]
+        chosen = tuple(roles.rules) or (left if roles.features is None else roles.features)
         features = tuple(header.position(feature) for feature in chosen)
-        if not features or label in features:
-            raise InvalidInput(f"{place}: features must be one or more columns other than the label {roles.label!r}")
+        if not features or {label, *others} & set(features):
+            which = ", ".join(map(repr, roles.labels))
+            raise InvalidInput(f"{place}: features must be one or more columns other than the label {which}")
         if column in features:
             raise InvalidInput(f"{place}: column {roles.column!r} says who holds a row: take it out of the features")
-        return cls(header, label, Features(header, features, roles.rules))
+        return cls(header, label, Features(header, features, roles.rules), tuple(others))
 
     def texts(self, chunk: list[Numbered], column: str | int) -> NDArray[np.str_]:
         """The cells of a column."""
@@ -380,9 +427,34 @@ class _LabelledTable:
                 raise InvalidInput(f"{self.header.cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
         return np.array(texts, np.str_)
 
-    def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
-        """Features and labels of rows."""
-        self.header.check_width(chunk)
+    def answers(self, chunk: list[Numbered], classes: Sequence[str], task: LearningTask) -> Answers:
+        """The labels of rows, whose width was checked."""
+        if isinstance(task, Regression):
+            return self._targets(chunk, task)
+        return self._bits(chunk) if isinstance(task, MultiLabel) else self._positions(chunk, classes)
+
+    def _targets(self, chunk: list[Numbered], task: Regression) -> NDArray[np.float32]:
+        cells = [(line, row[self.label]) for line, row in chunk]
+        found = [float32_of([cell]) for _, cell in cells]
+        numbers = np.array([math.nan if number is None else number[0] for number in found], np.float32)
+        if not (inside := task.contains(numbers)).all():
+            line, cell = cells[int(inside.argmin())]
+            why = "which is no number: correct it" if float32_of([cell]) is None else task.beyond
+            raise InvalidInput(f"{self.header.cell(line, self.label)}: the target is {cell!r}, {why}")
+        return numbers
+
+    def _bits(self, chunk: list[Numbered]) -> Labels:
+        columns = (self.label, *self.other_labels)
+        for line, column, cell in ((line, column, row[column]) for line, row in chunk for column in columns):
+            if cell.strip() not in ("0", "1"):
+                raise InvalidInput(
+                    f"{self.header.cell(line, column)}: a label is 1 where it is set and 0 where it is not, got "
+                    f"{cell!r}: correct the cell"
+                )
+        bits = [[row[column].strip() == "1" for column in columns] for _, row in chunk]
+        return np.array(bits, np.int64).reshape(len(chunk), len(columns))
+
+    def _positions(self, chunk: list[Numbered], classes: Sequence[str]) -> Labels:
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
@@ -391,7 +463,7 @@ class _LabelledTable:
                 f"{self.header.cell(line, self.label)}: label {row[self.label]!r} is not in the class list "
                 f"{list(classes)}: correct the cell or the list"
             )
-        return self.features.values(chunk), np.array(y, np.int64)
+        return np.array(y, np.int64)
 
 
 def from_images(
@@ -418,7 +490,7 @@ def from_images(
 
 def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:
     """The images of one folder by class, in the order of classes and file names."""
-    check_classes(classes)
+    CLASSES.check_names(classes)
     if channels not in (1, 3):
         raise InvalidInput(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
     files = _image_files(folder, classes)

@@ -317,12 +317,13 @@ def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple
         return torch.full_like(parameters, math.nan), parameters.new_full((len(parameters),), math.nan)
 
 
-def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[int]) -> bool:
+def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[int], y: Tensor | None = None) -> bool:
     """Whether a model's gradient of a public record changes once another was computed, or cannot be computed at all.
 
+    `y` are labels of two records: two classes if left out.
     Then what a record adds to a sum is not a function of that record and the parameters, and nothing bounds it.
     """
-    x, y = probes(shape), torch.tensor([0, 1])
+    x, y = probes(shape), torch.tensor([0, 1]) if y is None else y
     with single_thread(True):
         try:
             before, _, again = _in_turn(model, loss, parameters, x, y, (0, 1, 0))

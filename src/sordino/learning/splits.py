@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Le, MinLen
@@ -14,6 +14,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import partition
 from sordino.learning.examples import naming
 from sordino.learning.partition import BETA_RANGE, MAX_CLIENTS
+from sordino.learning.tasks import ALL_TASKS, CLASSES_ALONE
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Natural, Says, SomeTexts, Spec, as_tuple, reads, refusal, tag
 from sordino.parts.toml import shown
@@ -27,6 +28,8 @@ AtLeast = Annotated[Natural, Field(description="fewest examples a client may hol
 
 class SplitSpec(Spec):
     """A way to divide a data set among clients."""
+
+    tasks: ClassVar[frozenset[str]] = ALL_TASKS  #: what may be learnt from examples that it divides
 
     @property
     @abstractmethod
@@ -117,6 +120,7 @@ class DirichletSplit(_Dealt):
     """Label skew: clients' shares of every class are Dirichlet(beta, ..., beta)."""
 
     kind: str = tag("dirichlet", "label skew: Dirichlet shares of every class")
+    tasks: ClassVar[frozenset[str]] = CLASSES_ALONE
     clients: Clients
     beta: Annotated[float, Ge(BETA_RANGE[0]), Le(BETA_RANGE[1])] = Field(
         description="small: a class is with few clients; large: nearly the same mixture everywhere"
@@ -124,13 +128,16 @@ class DirichletSplit(_Dealt):
     at_least: AtLeast = 1
 
     def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-        return partition.dirichlet(dataset.train.y, self.clients, self.beta, seed, at_least=self.at_least)
+        return partition.dirichlet(
+            dataset.train.y.astype(np.int64), self.clients, self.beta, seed, at_least=self.at_least
+        )
 
 
 class ShardsSplit(SplitSpec):
     """Shards of one label each, so many to every client."""
 
     kind: str = tag("shards", "shards of one label each, so many to every client")
+    tasks: ClassVar[frozenset[str]] = CLASSES_ALONE
     clients: Clients
     labels_per_client: Count = Field(description="shards dealt to each client, so its labels at most")
 
@@ -139,7 +146,7 @@ class ShardsSplit(SplitSpec):
         return self.clients
 
     def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
-        return partition.shards(dataset.train.y, self.clients, self.labels_per_client, seed)
+        return partition.shards(dataset.train.y.astype(np.int64), self.clients, self.labels_per_client, seed)
 
     def too_few(self, examples: int, classes: int) -> Found:
         shards = self.clients * self.labels_per_client
@@ -217,7 +224,7 @@ class ColumnSplit(SplitSpec):
                 values, clients, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least
             )
 
-    @reads("data.source", "data.label", "data.features", "data.columns", ".column")
+    @reads("data.source", "data.label", "data.labels", "data.features", "data.columns", ".column")
     def column_of_the_source(self, recipe: Any) -> Found:
         """The source has columns, and this one is neither the label nor a feature."""
         data = recipe.data
@@ -227,7 +234,7 @@ class ColumnSplit(SplitSpec):
                 f"got {shown(self.column)}, but {data.source} has no columns; allowed: with a .csv table, an .npz file "
                 'or a data source of your own; or take another split.kind, such as "iid" or "files"',
             )
-        elif data.origin == "table" and self.column == data.label:
+        elif data.origin == "table" and self.column in (data.label, *(data.labels or ())):
             yield ".column", f"got {shown(self.column)}, which is the label; allowed: any other column"
         elif self.column in (data.features or data.columns or ()):
             where = "data.features" if data.features else "data.columns"

@@ -156,7 +156,8 @@ class StackedModel:
         self.draws |= not all(map(torch.equal, drawn, _generators(self.device)))
         _set_generators(drawn, self.device)
         self._changing = self._changed_since(before)
-        if self.execution.width > 1 and (self.draws or not self._vectorises(x)):
+        alone = self.draws or getattr(self._loss, "one_by_one", False)
+        if self.execution.width > 1 and (alone or not self._vectorises(x)):
             self.execution = LOOP
         self._tried.add((x.shape, x.dtype))
 

@@ -18,6 +18,7 @@ from sordino.learning.columns import ColumnRules
 from sordino.learning.examples import Normalisation
 from sordino.learning.memory import frame_of
 from sordino.learning.tables import read_unlabelled
+from sordino.learning.tasks import MULTI_LABEL, REGRESSION, Kind, LearningTask, Regression, task_named
 from sordino.parts import registry
 
 
@@ -43,7 +44,9 @@ class ModelDescription(_Table):
     model: str  #: a model known by name, or `package.module:Class`
     options: dict[str, Any] = {}
     input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
-    classes: Annotated[tuple[str, ...], MinLen(2)]
+    classes: Annotated[tuple[str, ...], MinLen(1)]  #: what scores stand for: classes, labels, or the one target
+    task: Kind = "classification"
+    target: tuple[float, float] | None = None  #: the public range of a regression, in the owner's unit
     mean: tuple[float, ...]
     std: tuple[float, ...]
     columns: tuple[str, ...] = ()  #: a name for each value of a table's record, in order; empty where they had none
@@ -62,6 +65,9 @@ class ModelDescription(_Table):
             wrong = (f"{'.'.join(map(str, each['loc'])) or 'metadata'}: {each['msg']}" for each in error.errors())
             raise InvalidInput("; ".join(wrong)) from None
         found.normalisation.check(found.input_shape)
+        if (found.task == REGRESSION) != (found.target is not None):
+            raise InvalidInput("target: it is there for a regression, and for no other task")
+        found.learns.check_names(found.classes)
         return found
 
     @property
@@ -73,13 +79,22 @@ class ModelDescription(_Table):
             raise InvalidInput(f"the file's columns are not known here: {error}") from None
 
     @property
+    def learns(self) -> LearningTask:
+        """What it learnt: classes, labels or a number."""
+        return task_named(self.task, self.target)
+
+    @property
     def normalisation(self) -> Normalisation:
         """What is subtracted from inputs and what they are divided by."""
         return Normalisation(self.mean, self.std)
 
 
 class TrainedModel(nn.Module):
-    """A trained network for raw inputs, in evaluation mode; `classes` has the names of its scores."""
+    """A trained network for raw inputs, in evaluation mode.
+
+    `classes` has the names of its scores; `labels` is the same of a multi-label task, and `target` the public range of
+    a regression: both are None of other tasks.
+    """
 
     mean: Tensor
     std: Tensor
@@ -87,7 +102,8 @@ class TrainedModel(nn.Module):
     def __init__(self, network: nn.Module, about: ModelDescription) -> None:
         super().__init__()
         self.network, self.about = network, about
-        self.classes, self.input_shape = about.classes, about.input_shape
+        self.classes, self.input_shape, self.target = about.classes, about.input_shape, about.target
+        self.labels = about.classes if about.task == MULTI_LABEL else None
         each = (1, -1) + (1,) * (len(about.input_shape) - 1)
         for name, values in (("mean", about.mean), ("std", about.std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32).reshape(each), persistent=False)
@@ -120,9 +136,22 @@ class TrainedModel(nn.Module):
         return torch.from_numpy(found)
 
     def probabilities(self, input: Tensor) -> Tensor:
-        """Probabilities `[n, classes]` of raw inputs; of one-versus-rest models each class has its own, against all."""
+        """Probabilities `[n, classes]` of raw inputs; of labels, and one-versus-rest models, each has its own."""
+        if self.target is not None:
+            raise InvalidInput("this model answers with a number, not with probabilities: use values(x)")
         scores: Tensor = self(input)
-        return scores.sigmoid() if self._one_versus_rest else scores.softmax(dim=1)
+        return scores.sigmoid() if self._one_versus_rest or self.labels else scores.softmax(dim=1)
+
+    def values(self, input: Tensor) -> Tensor:
+        """Answers `[n]` of a regression for raw inputs, in the owner's unit and within the range `target`."""
+        task = self.about.learns
+        if not isinstance(task, Regression):
+            raise InvalidInput("this model answers with probabilities, not with a number: use probabilities(x)")
+        return task.value(self(input))
+
+    def answers(self, input: Tensor) -> Tensor:
+        """What the model is asked for: values of a regression, else probabilities."""
+        return self.values(input) if self.target is not None else self.probabilities(input)
 
 
 def _use_batch_statistics(network: nn.Module) -> None:

@@ -29,6 +29,7 @@ from sordino.parts.tables import (
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
+    from sordino.learning.models import Loss
     from sordino.learning.optimizers import Optimizer
     from sordino.learning.optimizers import WeightDecay as WeightDecayRule
 
@@ -151,9 +152,9 @@ class Training(TomlTable):
     augmentation: Augmentation | None = Field(default=None, description="random changes of images; none if left out")
     optimizer: AnyOptimizer = Field(default=SgdSpec(lr=0.1), description="the rule of each step")
 
-    def local(self, model: str, shape: tuple[int, ...]) -> LocalTraining:
-        """Plain local training of a model on records of this shape."""
-        from sordino.learning import augmentation, cohort, models
+    def local(self, loss: Loss, shape: tuple[int, ...]) -> LocalTraining:
+        """Plain local training by this loss on records of this shape."""
+        from sordino.learning import augmentation, cohort
 
         change = self.augmentation
         if change is not None and len(shape) != 3:
@@ -165,7 +166,7 @@ class Training(TomlTable):
             batch_size=self.batch_size or None,
             shuffle=self.shuffle,
             drop_last=self.drop_last,
-            loss=models.loss_for(model),
+            loss=loss,
             augmentation=None if change is None else augmentation.Affine(**change.model_dump()),
         )
 

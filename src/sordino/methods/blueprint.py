@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.learning.tasks import CLASSES, LearningTask
 from sordino.methods.upload import MAX_SAMPLES, Upload
 from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from sordino.learning import models
+    from sordino.learning import losses, models
     from sordino.learning.cohort import LocalTraining
-    from sordino.learning.models import ParameterLayout
+    from sordino.learning.models import Loss, ParameterLayout
     from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
 else:
+    losses = lazy_module("sordino.learning.losses")
     models = lazy_module("sordino.learning.models")  # it loads PyTorch
 
 
@@ -56,8 +58,9 @@ class Blueprint:
     statistics: Statistics
     sizes: tuple[int, ...]  #: how many records each client trains on; a simulation knows
     input_shape: tuple[int, ...]
-    classes: int
+    classes: int  #: how many scores the model gives
     own: int | None = None  #: the client that builds this for itself and needs no other's mechanism
+    task: LearningTask = CLASSES
 
     @property
     def clients(self) -> int:
@@ -110,7 +113,14 @@ class Blueprint:
     @property
     def local_training(self) -> LocalTraining:
         """The recipe's plain local training."""
-        return self.recipe.training.local(self.recipe.model.name, self.input_shape)
+        return self.recipe.training.local(self.loss, self.input_shape)
+
+    @property
+    def loss(self) -> Loss:
+        """What the model learns by; of somebody's own loss, what does not work is refused now."""
+        given = self.recipe.model
+        found = losses.loss_of(given.name, given.loss, self.task)
+        return losses.checked_own(found, self.task, self.classes) if given.own_loss else found
 
 
 def model_as_built(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[nn.Module, tuple[int, ...]]:
@@ -121,7 +131,12 @@ def model_as_built(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tupl
 
 
 def blueprint_of(
-    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
+    recipe: Recipe,
+    shape: tuple[int, ...],
+    classes: int,
+    sizes: tuple[int, ...],
+    own: int | None = None,
+    task: LearningTask = CLASSES,
 ) -> tuple[Blueprint, tuple[int, ...]]:
     """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
 
@@ -132,7 +147,7 @@ def blueprint_of(
     if recipe.model.start_file is not None and own is None:
         models.load_weights(model, Path(recipe.model.start_file), "model.start", recipe.model.name)
     statistics = Statistics.of(model, recipe.model.buffers)
-    return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
+    return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own, task), seen
 
 
 __all__ = ["Blueprint", "Statistics", "blueprint_of", "model_as_built"]

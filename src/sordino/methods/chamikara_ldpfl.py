@@ -36,6 +36,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import Field
 
+from sordino.learning.tasks import CLASSES_ALONE
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, offering
@@ -103,6 +104,8 @@ class Ldpfl(Method):
 
         name: str = tag("ldpfl", "a network federated over records randomised once")
         server_lr: ClassVar[float] = 1.0
+        tasks: ClassVar[frozenset[str]] = CLASSES_ALONE
+        takes_loss: ClassVar[bool] = False
         selection: AnySelection = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
         encoding: Encoding = Field(default=Encoding(), description="how features become bits")

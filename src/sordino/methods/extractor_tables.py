@@ -75,7 +75,7 @@ class TrainedExtractorSpec(ExtractorSpec):
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         network, features = extractors.network_of(self.model, self.options, shape, classes)
-        training = self.training.local(self.model, shape)
+        training = self.training.local(models.loss_for(self.model), shape)
         return extractors.TrainedExtractor(network, training, features, seed, self.start)
 
 

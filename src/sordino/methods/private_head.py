@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sordino.errors import InvalidInput
+from sordino.learning.tasks import CLASSES_ALONE
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
@@ -234,6 +235,8 @@ class PrivateHead(Method):
 
         name: str = tag("private-head", "a linear head on public features, by noisy gradients over all records")
         takes_training: ClassVar[bool] = False
+        tasks: ClassVar[frozenset[str]] = CLASSES_ALONE
+        takes_loss: ClassVar[bool] = False
         in_pages: ClassVar[bool] = True
         selection: ClassVar[SelectAll] = SelectAll()
         extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")

@@ -49,11 +49,12 @@ from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning import linear_head, models, private_sgd
+    from sordino.learning import linear_head, losses, models, private_sgd
     from sordino.learning.private_sgd import PrivateTraining
     from sordino.recipe import Recipe
 else:
     linear_head = lazy_module("sordino.learning.linear_head")
+    losses = lazy_module("sordino.learning.losses")
     models = lazy_module("sordino.learning.models")
     private_sgd = lazy_module("sordino.learning.private_sgd")
 
@@ -175,10 +176,14 @@ class SiloDp(Method):
         super().__init__(blueprint, upload, training)
         import torch
 
-        private_sgd.check_model(blueprint.model, training.loss, blueprint.input_shape)
-        own = blueprint.recipe.model.is_own
-        start = torch.from_numpy(blueprint.initial)
-        self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
+        given, shape, task = blueprint.recipe.model, blueprint.input_shape, blueprint.task
+        private_sgd.check_model(blueprint.model, training.loss, shape)
+        if given.own_loss:
+            losses.check_apart(training.loss, task, blueprint.classes)
+        start, labels = torch.from_numpy(blueprint.initial), task.numbered(np.array([0, 1]), blueprint.classes)
+        self._remembers = (given.is_own or given.own_loss) and private_sgd.remembers(
+            blueprint.model, training.loss, start, shape, torch.from_numpy(labels)
+        )
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -239,7 +244,7 @@ def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
         sampling_rate=given.sampling_rate,
         expected_batch=given.sampling_rate * announced,
         steps=given.steps,
-        loss=models.loss_for(blueprint.recipe.model.name),
+        loss=blueprint.loss,
         resolution=given.resolution,
         coarsening=given.coarsening,
         shares=shares,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from annotated_types import Ge, Gt, Le
 from pydantic import Field
 
+from sordino.learning.tasks import ALL_TASKS
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
@@ -31,6 +32,8 @@ class MethodSpec(Spec):
     takes_training: ClassVar[bool] = True  #: whether the recipe says how clients train
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
     in_pages: ClassVar[bool] = False  #: whether web pages can take part
+    tasks: ClassVar[frozenset[str]] = ALL_TASKS  #: what it can learn
+    takes_loss: ClassVar[bool] = True  #: whether it trains by any loss that the recipe names
 
     @abstractmethod
     def build(self, blueprint: Blueprint) -> Method:

@@ -20,8 +20,13 @@ class StoppingSpec(Spec):
     def reason(self, scores: Sequence[float]) -> str | None:
         """Why the run ends now, by the scores of all evaluations so far, in their order; None: it goes on.
 
-        Scores are accuracies, or those of the recipe's metric: the larger, the better.
+        Scores are accuracies, or those of the recipe's metric: the larger, the better. Those of a metric that is better
+        when smaller come with their sign turned.
         """
+
+    def turned(self) -> StoppingSpec:
+        """The rule for scores with their sign turned: another one where it holds a score."""
+        return self
 
 
 class TargetAccuracy(StoppingSpec):
@@ -33,6 +38,19 @@ class TargetAccuracy(StoppingSpec):
     def reason(self, scores: Sequence[float]) -> str | None:
         best = max(scores, default=-math.inf)
         return f"reached {best:.2%}" if best >= self.accuracy else None
+
+
+class TargetScore(StoppingSpec):
+    """Stop once the recipe's metric reaches a value."""
+
+    kind: str = tag("score", "once the recipe's metric is as good as a value")
+    value: float = Field(description="the value to reach: at least, or at most where smaller is better")
+
+    def reason(self, scores: Sequence[float]) -> str | None:
+        return "its metric reached the target" if max(scores, default=-math.inf) >= self.value else None
+
+    def turned(self) -> TargetScore:
+        return self.model_copy(update={"value": -self.value})
 
 
 class Patience(StoppingSpec):
@@ -48,4 +66,4 @@ class Patience(StoppingSpec):
 
 AnyStoppingRule = Annotated[StoppingSpec, Slot("stopping rule")]
 
-__all__ = ["AnyStoppingRule", "Patience", "StoppingSpec", "TargetAccuracy"]
+__all__ = ["AnyStoppingRule", "Patience", "StoppingSpec", "TargetAccuracy", "TargetScore"]

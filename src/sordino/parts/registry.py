@@ -109,6 +109,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "stopping rule": {
             "target": f"{_METHODS}.stopping_rules:TargetAccuracy",
+            "score": f"{_METHODS}.stopping_rules:TargetScore",
             "patience": f"{_METHODS}.stopping_rules:Patience",
         },
         "extractor": {
@@ -140,7 +141,18 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "f1": f"{_LEARNING}.metrics:F1",
             "roc-auc": f"{_LEARNING}.metrics:RocAuc",
             "average-precision": f"{_LEARNING}.metrics:AveragePrecision",
+            "log-loss": f"{_LEARNING}.metrics:LogLoss",
             "calibration": f"{_LEARNING}.metrics:Calibration",
+            "mae": f"{_LEARNING}.metrics:MeanAbsoluteError",
+            "rmse": f"{_LEARNING}.metrics:RootMeanSquaredError",
+            "r2": f"{_LEARNING}.metrics:R2",
+        },
+        "loss": {
+            "cross-entropy": f"{_LEARNING}.losses:CrossEntropy",
+            "binary-cross-entropy": f"{_LEARNING}.losses:BinaryCrossEntropy",
+            "mse": f"{_LEARNING}.losses:SquaredError",
+            "mae": f"{_LEARNING}.losses:AbsoluteError",
+            "huber": f"{_LEARNING}.losses:Huber",
         },
         "optimizer": {
             "sgd": f"{_LEARNING}.training_tables:SgdSpec",

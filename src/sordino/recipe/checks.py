@@ -18,6 +18,7 @@ from sordino.parts.tables import Found, Spec, missing_or_superfluous
 from sordino.parts.toml import shown
 from sordino.parts.words import Location, Problem, nearest
 from sordino.recipe.grammar import BudgetRule, Sections
+from sordino.recipe.task_checks import task_conflicts
 
 _Find = Callable[[Sections], Found]
 _CHECKS: list[tuple[tuple[str, ...], _Find]] = []
@@ -66,7 +67,8 @@ def _overlap(one: Location, other: Location) -> bool:
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
-OWN_FIELDS = ("classes", "label", "features", "columns", "test", "channels", "mean", "std", "arguments", "digest")
+ANSWERS = ("classes", "labels", "target")  #: what is learnt, of which own data has one
+OWN_FIELDS = (*ANSWERS, "label", "features", "columns", "test", "channels", "mean", "std", "arguments", "digest")
 _NEEDS = {
     "known": (),
     "function": (),
@@ -81,7 +83,7 @@ _MAY_HAVE = {
     "npz": (),
     "table": ("features", "columns"),
     "images": ("channels",),
-    "memory": ("classes", "label", "features", "columns", "test", "mean", "std", "digest"),
+    "memory": (*ANSWERS, "label", "features", "columns", "test", "mean", "std", "digest"),
 }
 _NOT_WITH_COLUMNS = ("features", "mean", "std")
 _WHOM = {
@@ -111,24 +113,44 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
     if data.columns is not None and "columns" in may_have:
         whom += " with data.columns"
         needs, may_have = (tuple(n for n in names if n not in _NOT_WITH_COLUMNS) for names in (needs, may_have))
-    for key, text in missing_or_superfluous(data, needs, may_have, OWN_FIELDS, whom):
+    given = [name for name in ANSWERS if getattr(data, name) is not None]
+    if origin in ("npz", "table", "memory") and given:
+        if len(given) > 1:
+            yield f"data.{given[1]}", f"given beside data.{given[0]}; allowed: one of {', '.join(ANSWERS)}"
+        unlabelled = ("label",) if given[0] == "labels" else ()
+        needs = tuple(given[0] if name == "classes" else name for name in needs if name not in unlabelled)
+    others = [name for name in OWN_FIELDS if name not in given[1:]]
+    for key, text in missing_or_superfluous(data, needs, may_have, others, whom):
         yield f"data{key}", text
 
 
-@_reads("data.columns", "data.label")
+@_reads("data.columns", "data.label", "data.labels")
 def _columns_go_by_name(recipe: Sections) -> Found:
     columns, label = recipe.data.columns or {}, recipe.data.label
     if columns and isinstance(label, int):
         yield ("data.label", f"got {label}; allowed beside data.columns: a name, as the columns have names")
-    if label in columns:
-        yield (f"data.columns.{label}", "is the label (data.label); allowed: columns to learn from, so leave it out")
+    for name in (label, *(recipe.data.labels or ())):
+        if name in columns:
+            yield (f"data.columns.{name}", "is a label; allowed: columns to learn from, so leave it out")
 
 
-@_reads("data.classes", "data.mean", "data.std", "data.channels")
+@_reads("data", "split", "method", "model", "evaluation", "rounds")
+def _the_parts_fit_what_is_learnt(recipe: Sections) -> Found:
+    data = recipe.data
+    if data.task is not None and data.origin is not None:
+        names = KNOWN[data.source].classes if data.origin == "known" else data.names
+        yield from task_conflicts(recipe, data.task, names)
+
+
+@_reads("data.classes", "data.labels", "data.target", "data.mean", "data.std", "data.channels")
 def _public_constants_are_coherent(recipe: Sections) -> Found:
     data = recipe.data
     if data.classes is not None and (len(set(data.classes)) != len(data.classes) or len(data.classes) < 2):
         yield ("data.classes", f"got {shown(data.classes)}; allowed: at least two names, all different")
+    if data.labels is not None and (len(set(data.labels)) != len(data.labels) or not data.labels):
+        yield ("data.labels", f"got {shown(data.labels)}; allowed: one or more names, all different")
+    if data.target is not None and data.task is None:
+        yield ("data.target", f"got {shown(data.target)}; allowed: [low, high], two finite numbers, low below high")
     if data.mean and data.std and len(data.mean) != len(data.std):
         yield ("data.std", f"got {len(data.std)} for {len(data.mean)} means; allowed: as many as data.mean")
 

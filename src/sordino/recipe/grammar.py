@@ -16,12 +16,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from sordino.errors import InvalidInput
 from sordino.learning.columns import AnyColumn
 from sordino.learning.datasets import KNOWN
+from sordino.learning.losses import AnyLoss
 from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
+from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
-from sordino.parts.registry import MODELS, allowed_model, allowed_source, own_address
+from sordino.parts.registry import MODELS, SHIPPED, allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -77,6 +79,14 @@ def origin_of(source: str) -> Origin | None:
     return "images" if "/" in source or "\\" in source else None
 
 
+def _regression(target: tuple[float, ...]) -> Regression | None:
+    """The task of learning a number of this range; None where it is none."""
+    try:
+        return Regression(*target)
+    except (TypeError, InvalidInput):
+        return None
+
+
 class Data(TomlTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
@@ -87,6 +97,16 @@ class Data(TomlTable):
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
+    )
+    labels: Texts | None = Field(
+        default=None,
+        description="in place of classes, where a record may have several labels or none (own data): their names, "
+        "which are columns of 0 and 1 (.csv), or the columns of y (.npz)",
+    )
+    target: Numbers | None = Field(
+        default=None,
+        description="in place of classes, where a number is learnt (own data): its public range [low, high], in your "
+        "unit and never computed from the examples; values outside are refused",
     )
     label: str | int | None = Field(
         default=None, description="the label's column (.csv) by name, or by number where there is no header"
@@ -130,6 +150,23 @@ class Data(TomlTable):
         return origin_of(self.source)
 
     @property
+    def task(self) -> LearningTask | None:
+        """What is learnt; None where the examples come with it (of a function, or in memory), or the range is none."""
+        said = self.classes is not None or self.labels is not None or self.target is not None
+        if self.origin == "function" or (self.origin == "memory" and not said):
+            return None
+        if self.target is not None:
+            return _regression(self.target)
+        return CLASSES if self.labels is None else LABELS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the network's scores stand for, of own data: the classes, the labels, or the one target."""
+        if self.target is not None:
+            return (self.label if isinstance(self.label, str) else "target",)
+        return self.labels or self.classes or ()
+
+    @property
     def examples(self) -> int | None:
         """The number of training examples where it is public: that of a known set, limited as the recipe says."""
         if self.source not in KNOWN:
@@ -168,6 +205,11 @@ class Model(TomlTable):
         "anew by the seed), or a .safetensors file with all parameters and buffers; if left out, as-built for your "
         "own class and fresh for models known by name",
     )
+    loss: AnyLoss | None = Field(
+        default=None,
+        description="what it learns by; if left out, cross-entropy of classes, binary-cross-entropy of labels, mse of "
+        "a number. Your own is 'package.module:function', or a class that is made with options",
+    )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
         description="batch-norm statistics: refuse models that have them, keep them with each client, or release them",
@@ -177,6 +219,11 @@ class Model(TomlTable):
     def is_own(self) -> bool:
         """Whether it is somebody's own class."""
         return self.name not in MODELS and own_address("model", self.name) is not None
+
+    @property
+    def own_loss(self) -> bool:
+        """Whether the loss is somebody's own."""
+        return self.loss is not None and self.loss.kind not in SHIPPED["loss"]
 
     @property
     def starts_fresh(self) -> bool:
@@ -256,7 +303,8 @@ class Evaluation(TomlTable):
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
     metric: AnyMetric | None = Field(
         default=None,
-        description="what decides when to stop, and is reported beside accuracy and loss; accuracy if left out",
+        description="what the run is judged by, when to stop included; if left out, accuracy of classes, "
+        "average-precision of labels, mae of a number",
     )
 
 

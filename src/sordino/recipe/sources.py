@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sordino.errors import InvalidInput
 from sordino.learning import datasets, memory, own_data
 from sordino.learning.examples import Dataset, Examples, Normalisation
+from sordino.learning.tasks import CLASSES
 from sordino.parts.toml import key
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def pinned(recipe: Recipe, handed: object = None) -> tuple[Recipe, Dataset | Non
             "hand nothing in"
         )
     about = memory.About(
-        data.classes, data.label, data.features, data.columns or {}, data.test, _constants(data),
+        data.names, data.task, data.label, data.features, data.columns or {}, data.test, _constants(data),
         recipe.split.source_column, recipe.seed,
     )  # fmt: skip
     dataset = memory.from_memory(handed, about)
@@ -82,17 +83,16 @@ def source_of(data: recipes.Data, seed: int, column: str | int | None = None) ->
     if data.origin == "function":
         return own_data.from_function(data.source, data.arguments)
     normalisation = _constants(data) or Normalisation()
-    path, classes = Path(data.source), data.classes or ()
+    path, names, task = Path(data.source), data.names, data.task or CLASSES
     if data.origin == "npz":
-        return own_data.from_npz(path, classes=classes, normalisation=normalisation, column=column)
+        return own_data.from_npz(path, classes=names, normalisation=normalisation, column=column, task=task)
     if data.origin == "table":
-        assert data.label is not None
         return own_data.from_csv(
-            path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
-            features=data.features, rules=data.columns or {}, column=column, seed=seed,
+            path, test=data.test, label=data.label, classes=names, normalisation=normalisation,
+            features=data.features, rules=data.columns or {}, column=column, seed=seed, task=task,
         )  # fmt: skip
     return own_data.from_images(
-        path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed
+        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed
     )
 
 

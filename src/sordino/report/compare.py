@@ -20,6 +20,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
+from sordino.report.run_figure import ACCURACY
 from sordino.report.statement import adversary, proof
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed
@@ -80,6 +81,7 @@ class Repetitions:
     """Runs that differ in their seed only."""
 
     runs: tuple[ComparedRun, ...]
+    metric: str = ACCURACY  #: what runs are compared by
 
     @property
     def name(self) -> str:
@@ -95,13 +97,20 @@ class Repetitions:
         return {key: value for key, value in self.runs[0].result.settings.items() if key not in _LABELS}
 
     def spread(self, figure: str) -> Spread | None:
-        """Mean and deviation of one of the `FIGURES` over the runs."""
-        return Spread.of(FIGURES[figure](run) for run in self.runs)
+        """Mean and deviation over the runs of one of the `FIGURES`, or of the metric."""
+        if figure in FIGURES:
+            return Spread.of(FIGURES[figure](run) for run in self.runs)
+        return Spread.of(run.result.figure for run in self.runs)
 
     @property
     def accuracy(self) -> Spread | None:
         """Final accuracy over the runs."""
-        return self.spread("accuracy")
+        return self.spread(ACCURACY)
+
+    @property
+    def score(self) -> Spread | None:
+        """The metric over the runs, after their last round."""
+        return self.spread(self.metric)
 
     @cached_property
     def views(self) -> tuple[View, ...]:
@@ -114,8 +123,10 @@ class Repetitions:
         return leading(self.views) if self.views else None
 
     def by_round(self) -> list[tuple[int, Spread]]:
-        """Accuracy over the runs in every round in which all of them were evaluated."""
-        measured = [{r.round: r.accuracy for r in run.rounds if r.accuracy is not None} for run in self.runs]
+        """The metric over the runs in every round in which all of them were evaluated."""
+        name = ACCURACY if self.metric == ACCURACY else "score"
+        figures = [{r.round: getattr(r, name) for r in run.rounds} for run in self.runs]
+        measured = [{number: value for number, value in own.items() if value is not None} for own in figures]
         common = sorted(set(measured[0]).intersection(*measured[1:]))
         found = ((number, Spread.of(own[number] for own in measured)) for number in common)
         return [(number, spread) for number, spread in found if spread is not None]
@@ -128,6 +139,14 @@ class Comparison:
     groups: tuple[Repetitions, ...]
     keys: tuple[str, ...]  #: settings that tell the groups apart
     notes: tuple[str, ...] = ()
+    metric: str = ACCURACY  #: what the groups are compared by
+    smaller_is_better: bool = False  #: by that metric
+
+    def best(self) -> tuple[Spread, Repetitions] | None:
+        """The group with the best mean; None where no run was evaluated."""
+        measured = [(group.score, group) for group in self.groups if group.score is not None]
+        sign = -1 if self.smaller_is_better else 1
+        return max(measured, key=lambda pair: sign * pair[0].mean, default=None)
 
     def label(self, group: Repetitions) -> str:
         """The group in terms of what differs; its name where nothing does, or so much that a name says more."""
@@ -183,10 +202,25 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
         seeds.setdefault(result.seed, run)
     if not groups:
         raise InvalidInput(f"there is no finished run to compare among the {len(folders)} folders given")
-    found = [Repetitions(tuple(seeds.values())) for seeds in groups.values()]
+    metric, smaller = _metric([run.result for seeds in groups.values() for run in seeds.values()], notes)
+    found = [Repetitions(tuple(seeds.values()), metric) for seeds in groups.values()]
     keys = telling_keys([group.settings for group in found])
     found.sort(key=lambda group: [_order(group.settings.get(key, UNSET)) for key in keys])
-    return Comparison(tuple(found), keys, tuple(notes))
+    return Comparison(tuple(found), keys, tuple(notes), metric, smaller)
+
+
+def _metric(results: Sequence[Result], notes: list[str]) -> tuple[str, bool]:
+    """What all runs can be compared by, and whether smaller is better: their metric, or else accuracy."""
+    metrics = {result.metric: result.smaller_is_better for result in results}
+    if len(metrics) == 1:
+        return next(iter(metrics.items()))
+    if any(result.accuracy is None for result in results):
+        raise InvalidInput(
+            f"these runs are judged by different metrics ({', '.join(metrics)}), and not all have an accuracy: compare "
+            "runs with the same evaluation.metric"
+        )
+    notes.append(f"The runs are judged by different metrics ({', '.join(metrics)}): accuracy is compared.")
+    return ACCURACY, False
 
 
 def telling_keys(settings: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
@@ -234,7 +268,7 @@ def said(value: object) -> str:
 def _csv_line(comparison: Comparison, group: Repetitions) -> dict[str, str]:
     line = {key: said(group.settings.get(key, UNSET)) for key in comparison.keys}
     line |= {"name": group.name, "runs": str(len(group.runs)), "seeds": " ".join(map(str, group.seeds))}
-    for name in FIGURES:
+    for name in dict.fromkeys((*FIGURES, comparison.metric)):
         spread = group.spread(name)
         mean, deviation, n = (None, None, 0) if spread is None else (spread.mean, spread.deviation, spread.n)
         line |= {f"{name} mean": _csv_number(mean), f"{name} sd": _csv_number(deviation), f"{name} n": str(n)}

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
-from sordino.report.compare import UNSET, Comparison, Repetitions, Spread, is_number, said
+from sordino.report.compare import UNSET, ComparedRun, Comparison, Repetitions, Spread, is_number, said
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
+from sordino.report.run_figure import ACCURACY, figure_axis, figure_words
 from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
-from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
+from sordino.report.words import capital, counted, decimal, deltas, duration, figure, listed, size, span
 from sordino.storage.files import make_folder, write_whole
 
 _MOST_LINES = 12  #: in one plot
@@ -45,7 +46,7 @@ def comparison_page(comparison: Comparison) -> str:
         element("div", _best(comparison), class_="card", style="margin-top:1.6rem"),
         section("Figures", element("div", _main_table(comparison), class_="card"), _spread_words(comparison)),
         section(
-            "Accuracy",
+            capital(comparison.metric),
             charts(_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)),
         ),
         section("What is proven, and what was only claimed", _privacy(comparison)),
@@ -63,19 +64,19 @@ def _what_differs(comparison: Comparison) -> str:
 
 
 def _best(comparison: Comparison) -> Markup:
-    measured = [(group.accuracy, group) for group in comparison.groups if group.accuracy is not None]
-    if not measured:
+    if (best := comparison.best()) is None:
         return element("p", "No run was evaluated.")
-    spread, group = max(measured, key=lambda pair: pair[0].mean)
-    entries = [("highest mean accuracy", _accuracy(spread)), ("with", comparison.label(group))]
-    return tiles(entries) if len(comparison.groups) > 1 else tiles([("accuracy", _accuracy(spread))])
+    (spread, group), metric = best, comparison.metric
+    extreme = "lowest" if comparison.smaller_is_better else "highest"
+    entries = [(f"{extreme} mean {metric}", _score(metric, spread)), ("with", comparison.label(group))]
+    return tiles(entries) if len(comparison.groups) > 1 else tiles([(metric, _score(metric, spread))])
 
 
-def _accuracy(spread: Spread | None) -> str:
-    if spread is None:
-        return "not measured"
-    if spread.deviation is None:
-        return percent(spread.mean)
+def _score(metric: str, spread: Spread | None) -> str:
+    if spread is None or spread.deviation is None:
+        return figure_words(metric, None if spread is None else spread.mean)
+    if metric != ACCURACY:
+        return f"{decimal(spread.mean)} ± {decimal(spread.deviation)}"
     return f"{100 * spread.mean:.1f} ± {100 * spread.deviation:.1f} %"
 
 
@@ -93,7 +94,17 @@ def _main_table(comparison: Comparison) -> Markup:
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
-    head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
+    head = [
+        *named,
+        comparison.metric,
+        "runs",
+        "rounds",
+        "a round",
+        "up",
+        "down",
+        f"proven epsilon{common}",
+        "claimed epsilon",
+    ]
     rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
     note = (
         "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of them, "
@@ -107,7 +118,7 @@ def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], c
     named: list[object] = [said(group.settings.get(key, UNSET)) for key in keys] or [comparison.label(group)]
     return [
         *named,
-        element("b", _accuracy(group.accuracy)),
+        element("b", _score(group.metric, group.score)),
         str(len(group.runs)),
         _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
         _mean(group.spread("seconds per round"), duration),
@@ -171,13 +182,13 @@ def _accuracy_by_round(comparison: Comparison) -> Markup | None:
     if not drawn:
         return None
     x = scales.rounds("round", [place for line in drawn for place, _ in line.points])
-    y = scales.shares("accuracy", _reach(drawn))
+    y = figure_axis(comparison.metric, _reach(comparison, drawn))
     note = "Mean over seeds, with one standard deviation to both sides"
     if any(len({run.result.rounds for run in group.runs}) > 1 for group in comparison.groups):
         note += "; a line ends where the first of its runs does"
     if len(comparison.groups) > _MOST_LINES:
         note += f"; the first {_MOST_LINES} of {len(comparison.groups)} settings"
-    return plots.line_chart("Accuracy by round", drawn, x, y, f"{note}.")
+    return plots.line_chart(f"{capital(comparison.metric)} by round", drawn, x, y, f"{note}.")
 
 
 def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
@@ -186,7 +197,7 @@ def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
     return [
         _against(
             comparison,
-            f"Accuracy against {key}",
+            f"{capital(comparison.metric)} against {key}",
             lambda group, key=key: _number(group.settings.get(key)),  # type: ignore[misc]
             [other for other in comparison.keys if other != key],
             key,
@@ -226,7 +237,9 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
     numeric = _numeric_keys(comparison)
     named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
     note = f"Proven epsilon for {next(iter(found))}; where clients differ, the largest."
-    return _against(comparison, "Accuracy against what is proven", proven, named, "proven epsilon", note)
+    return _against(
+        comparison, f"{capital(comparison.metric)} against what is proven", proven, named, "proven epsilon", note
+    )
 
 
 def _against(
@@ -240,17 +253,17 @@ def _against(
     """Accuracy against a number that each group has, with a line for each choice of the settings `named`."""
     lines: dict[str, list[tuple[float, Spread]]] = {}
     for group in comparison.groups:
-        across, spread = place(group), group.accuracy
+        across, spread = place(group), group.score
         if across is not None and spread is not None:
             whole = len(named) == len(comparison.keys)
-            name = comparison.label(group) if whole else comparison.words(group, named) or "accuracy"
+            name = comparison.label(group) if whole else comparison.words(group, named) or comparison.metric
             lines.setdefault(name, []).append((across, spread))
     ordered = {name: sorted(found, key=lambda pair: pair[0]) for name, found in lines.items()}
     drawn = [_spread_line(name, found) for name, found in ordered.items()][:_MOST_LINES]
     places = [across for line in drawn for across, _ in line.points]
     if len(set(places)) < 2:
         return None
-    y = scales.shares("accuracy", _reach(drawn))
+    y = figure_axis(comparison.metric, _reach(comparison, drawn))
     return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
 
 
@@ -259,12 +272,13 @@ def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
     return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found))
 
 
-def _reach(lines: Sequence[Series]) -> list[float]:
+def _reach(comparison: Comparison, lines: Sequence[Series]) -> list[float]:
     """Everything an axis must hold: values, and how far they spread."""
+    low, high = (0.0, 1.0) if comparison.metric == ACCURACY else (-math.inf, math.inf)
     ends = []
     for line in lines:
         for (_, value), spread in zip(line.points, line.spread or (0.0,) * len(line.points), strict=True):
-            ends += [max(0.0, value - spread), min(1.0, value + spread)]
+            ends += [max(low, value - spread), min(high, value + spread)]
     return ends
 
 
@@ -292,9 +306,14 @@ def _common_settings(comparison: Comparison) -> Markup | None:
     return folded("Settings that all runs share", table(["key", "value"], shared)) if shared else None
 
 
+def _run_score(comparison: Comparison, run: ComparedRun) -> str:
+    accuracy = comparison.metric == ACCURACY
+    return figure_words(comparison.metric, run.result.accuracy if accuracy else run.result.figure)
+
+
 def _folders(comparison: Comparison) -> Markup:
     lines = [
-        f"{run.folder} (seed {run.result.seed}, {percent(run.result.accuracy)})"
+        f"{run.folder} (seed {run.result.seed}, {_run_score(comparison, run)})"
         for group in comparison.groups
         for run in group.runs
     ]

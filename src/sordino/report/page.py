@@ -18,6 +18,7 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Mark, Reference, Series
 from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
+from sordino.report.run_figure import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
 
@@ -41,6 +42,8 @@ class _RunContents:
             stopped="",
             rounds=len(rounds),
             accuracy=next((record.accuracy for record in reversed(rounds) if record.accuracy is not None), None),
+            metric=next((record.metric for record in rounds if record.metric), ACCURACY),
+            score=next((record.score for record in reversed(rounds) if record.score is not None), None),
             clients=max((record.asked for record in rounds), default=0),
             seconds=sum(record.seconds for record in rounds),
         )
@@ -72,7 +75,7 @@ def report_page(folder: RunFolder) -> str:
         privacy_section(run.statement),
         section(
             "How it went",
-            charts(_accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)),
+            charts(_score(run), _accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)),
             _participation_words(run.rounds),
         ),
         section("The clients", charts(_budgets(run.result), _labels(run.result))),
@@ -116,7 +119,10 @@ def _hero(run: _RunContents) -> Markup:
 
 
 def _headline(run: _RunContents) -> Markup:
-    if run.result.accuracy is None:
+    if run.result.metric != ACCURACY and run.result.figure is not None:
+        big = element("b", figure_words(run.result.metric, run.result.figure), class_="words")
+        said = f"{run.result.metric} {beside(run.result)}"
+    elif run.result.accuracy is None:
         big, said = element("b", "Accuracy not measured", class_="words"), "No round of this run was evaluated."
     else:
         big, said = element("b", f"{100 * run.result.accuracy:.1f}", element("small", "%")), "accuracy on the test set"
@@ -175,6 +181,16 @@ def _from_zero(label: str) -> Callable[[Sequence[float]], scales.PlotAxis]:
 
 def _seen(record: RoundRecord) -> Simulation:
     return record.simulation or Simulation()
+
+
+def _score(run: _RunContents) -> Markup | None:
+    """By the run's own metric, where that is another one than accuracy."""
+    metric, constant = run.result.metric, run.result.baseline
+    if metric == ACCURACY:
+        return None
+    lines: dict[str, _Measure] = {"test set": lambda r: r.score, "validation set": lambda r: r.validation_score}
+    level = [Reference(constant, "a constant answer")] if constant is not None else []
+    return _by_round(f"{metric} by round", run.rounds, lines, partial(figure_axis, metric), annotations=level)
 
 
 def _accuracy(run: _RunContents) -> Markup | None:
@@ -271,7 +287,7 @@ def _budget_words(budgets: Sequence[ClientBudget]) -> str:
 
 
 def _labels(result: Result) -> Markup | None:
-    if not result.label_counts or not result.classes:
+    if not result.label_counts or len(result.classes) < 2:
         return None
     note = f"{matrices.label_summary(result.label_counts, result.classes)} Only a simulation knows this."
     clients = _client_names(result)

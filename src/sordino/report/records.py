@@ -61,6 +61,7 @@ Epsilon = Annotated[Annotated[float, Ge(0)] | None, BeforeValidator(_epsilon)]
 Seconds = Annotated[float, BeforeValidator(_measured), Ge(0)]
 Truth = Annotated[bool, BeforeValidator(_python)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
+Interval = Annotated[tuple[float, float] | None, BeforeValidator(_tuple)]
 Table = Annotated[tuple[tuple[Count, ...], ...] | None, BeforeValidator(_table)]
 
 
@@ -112,7 +113,8 @@ class RoundRecord(_Checked):
     accuracy: Share = None
     loss: Measurement = None
     validation_accuracy: Share = None
-    score: Measurement = None  #: on the test set, by the recipe's metric where it names one
+    metric: str = ""  #: what `score` is, where the run is judged by something else than accuracy
+    score: Measurement = None  #: on the test set, by that metric
     validation_score: Measurement = None  #: on what clients set aside, by the same metric
     asked: Count = 0
     reported: Count = 0
@@ -129,6 +131,11 @@ class RoundRecord(_Checked):
     spent_max: Epsilon = None  #: over clients, in the budget's terms
     spent_median: Epsilon = None
     simulation: Annotated[InstanceOf[Simulation] | None, BeforeValidator(_simulation)] = None
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the model was scored after this round."""
+        return self.accuracy is not None or bool(self.metric)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,13 @@ class Result(_Checked):
     rounds: Count
     accuracy: Share = None
     loss: Measurement = None
-    confusion: Table = None  #: [true class, predicted class]
+    metric: str = "accuracy"  #: what the run is judged by
+    score: Measurement = None  #: by that metric, where it is another one than accuracy
+    baseline: Measurement = None  #: that metric's figure of always giving the same answer
+    interval: Interval = None  #: its 95 % confidence interval, by resampling the test set
+    smaller_is_better: bool = False  #: by that metric
+    test_examples: Count = 0  #: how many the model was scored on; 0 where nobody wrote it down
+    confusion: Table = None  #: [true class, predicted class], summed over all models that count
     classes: Texts = ()
     label_counts: Table = None  #: [client, class]; simulation only
     budgets: Annotated[tuple[InstanceOf[ClientBudget], ...], BeforeValidator(_budgets)] = ()
@@ -182,6 +195,11 @@ class Result(_Checked):
             )
 
     @property
+    def figure(self) -> float | None:
+        """What the run is judged by: the metric's score, or the accuracy."""
+        return self.accuracy if self.score is None and self.metric == "accuracy" else self.score
+
+    @property
     def commonest(self) -> float | None:
         """Accuracy of always giving the commonest answer: the level above which a model knows something."""
         totals = [sum(row) for row in self.confusion or ()]
@@ -190,7 +208,7 @@ class Result(_Checked):
     @property
     def accuracy_interval(self) -> tuple[float, float] | None:
         """The accuracy's 95 % confidence interval, by Wilson: what another test set of this size might show."""
-        examples = sum(map(sum, self.confusion or ()))
+        examples = self.test_examples or sum(map(sum, self.confusion or ()))
         if not examples or self.accuracy is None:
             return None
         spread = 1.959964**2 / examples

@@ -15,17 +15,21 @@ from sordino import channels
 from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, Work
-from sordino.learning import models, partition
+from sordino.learning import losses, partition
 from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset
+from sordino.learning.metrics import MetricSpec
 from sordino.learning.models import Loss, ParameterLayout
 from sordino.learning.partition import Partition
+from sordino.learning.tasks import CLASSIFICATION, LearningTask
 from sordino.methods.blueprint import blueprint_of, model_as_built
 from sordino.methods.interface import PARAMETERS, Bench, Method
 from sordino.methods.upload import Upload
+from sordino.parts import registry
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.recipe.sources import read_data
+from sordino.recipe.task_checks import check_task
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -68,8 +72,16 @@ class Federation:
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """How many examples of each class each client holds."""
-        return partition.label_counts(self.dataset.train.y, self.parts, len(self.dataset.classes))
+        """How many examples of each class, or with each label, each client holds; of numbers, how many in all."""
+        train, names, task = self.dataset.train, self.dataset.classes, self.dataset.task
+        if task.kind == CLASSIFICATION:
+            return partition.label_counts(train.y.astype(np.int64), self.parts, len(names))
+        return np.stack([task.counts(train.y[part], names).sum(axis=0) for part in self.parts])
+
+    @property
+    def metric(self) -> MetricSpec | None:
+        """What the run is judged by; None where that is the accuracy alone."""
+        return _metric(self.recipe, self.dataset.task)
 
     @property
     def population(self) -> Population:
@@ -79,7 +91,8 @@ class Federation:
     @property
     def graded(self) -> tuple[nn.Module, Loss]:
         """The model that is scored, and its loss."""
-        return self.method.graded or self.model, models.loss_for(self.recipe.model.name)
+        given = self.recipe.model
+        return self.method.graded or self.model, losses.loss_of(given.name, given.loss, self.dataset.task)
 
     def work(self, bench: Bench) -> Work:
         """What simulated clients compute, and on which records."""
@@ -114,6 +127,7 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
     `dataset` is the data where it is in memory (`sordino.recipe.sources.pinned`).
     """
     dataset = read_data(recipe, dataset)
+    check_task(recipe, dataset.task, dataset.classes)
     dealt = partition.check_dealt(
         recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
     )
@@ -124,7 +138,7 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0, or hold out "
             "fewer with data.test"
         )
-    blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes)
+    blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes, task=dataset.task)
     method = recipe.method.build(blueprint)
     return Federation(
         recipe, dataset, parts, exams, blueprint.model, blueprint.layout, method, recipe.budgets(), seen,
@@ -153,6 +167,13 @@ def check_start_travels(federation: Federation) -> None:
         )
 
 
+def _metric(recipe: Recipe, task: LearningTask) -> MetricSpec | None:
+    if recipe.evaluation.metric is not None or task.kind == CLASSIFICATION:
+        return recipe.evaluation.metric
+    found: MetricSpec = registry.make("metric", task.metric)
+    return found
+
+
 def _set_aside(
     recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]
 ) -> tuple[Partition, dict[str, Exam]]:
@@ -163,9 +184,9 @@ def _set_aside(
     """
     classes = len(dataset.classes)
     dealt = np.arange(len(dataset.test)) % len(parts)
-    metric = recipe.evaluation.metric
+    metric = _metric(recipe, dataset.task)
     chances = metric is not None and metric.needs_chances
-    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt, chances)}
+    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt, chances, dataset.task)}
     if not recipe.data.validation:
         return Partition(parts), exams
     pairs = [
@@ -180,7 +201,8 @@ def _set_aside(
             f"data.validation = {recipe.data.validation} sets aside no example of any client: raise it, or take larger "
             "clients"
         )
-    exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners, chances)
+    taken = dataset.train.take(aside[order])
+    exams["validation"] = Exam(taken, dataset.normalisation, classes, owners, chances, dataset.task)
     return Partition(kept for kept, _ in pairs), exams
 
 

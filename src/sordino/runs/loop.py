@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,7 +83,8 @@ class Run:
         self._federation, self._side, self._channel, self._store = federation, side, channel, store
         self._recipe, self._method = federation.recipe, federation.method
         self._observer, self._name = together(observer), name or federation.recipe.name
-        self._stopping = Stopping(self._recipe, federation.clients, admits_newcomers=side.fleet.admits_newcomers)
+        newcomers = side.fleet.admits_newcomers
+        self._stopping = Stopping(self._recipe, federation.clients, federation.metric, admits_newcomers=newcomers)
         self._progress = Progress()
         self._state = self._method.init()
         self._records: list[RoundRecord] = []
@@ -234,13 +236,13 @@ class Run:
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
             return record
-        if (metric := self._recipe.evaluation.metric) is not None:
-            record = replace(record, score=metric.value(self._scores))
+        if (metric := self._federation.metric) is not None:
+            record = replace(record, metric=metric.kind, score=metric.value(self._scores))
         if "validation" in self._federation.exams:
             scores = self._side.score(state, "validation")
             by_metric = None if metric is None else metric.value(scores)
-            record = replace(record, validation_accuracy=scores.accuracy, validation_score=by_metric)
-        return replace(record, accuracy=self._scores.accuracy, loss=self._scores.loss)
+            record = replace(record, validation_accuracy=_accuracy(scores), validation_score=by_metric)
+        return replace(record, accuracy=_accuracy(self._scores), loss=self._scores.loss)
 
     # --- the outcome
 
@@ -248,7 +250,7 @@ class Run:
         federation, recipe, progress, state = self._federation, self._recipe, self._progress, self._state
         view = self._method.view(state)
         scores = self._scores
-        if scores is None or not self._records or self._records[-1].accuracy is None:
+        if scores is None or not self._records or not self._records[-1].evaluated:
             scores = self._side.score(state, "test")
         counts = self._side.label_counts
         budgets = client_budgets(federation, self._spent, self._side.spending())
@@ -257,9 +259,11 @@ class Run:
             recipe.seed,
             stopped=stopped,
             rounds=len(self._records),
-            accuracy=scores.accuracy if scores.examples else None,
+            accuracy=_accuracy(scores),
             loss=scores.loss if scores.examples else None,
-            confusion=tuple(map(tuple, scores.confusion.tolist())),
+            **self._judged(scores),
+            test_examples=len(federation.exams["test"].examples),
+            confusion=tuple(map(tuple, scores.confusion.tolist())) if scores.confusion.size else None,
             classes=federation.dataset.classes,
             label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
             budgets=budgets,
@@ -277,9 +281,28 @@ class Run:
         records, releases, tensors = tuple(self._records), tuple(self._spent), self._tensors(view)
         return Outcome(result, records, statement, view.parameters, tensors, releases=releases)
 
+    def _judged(self, scores: Scores) -> dict[str, Any]:
+        """The figure by the run's own metric, with its baseline and how sure it is; of accuracy a result knows both."""
+        if (metric := self._federation.metric) is None or not scores.examples:
+            return {}
+        # every client's own model on the same examples: these are no further examples, and tell nothing of chance
+        once = scores.examples == len(self._federation.exams["test"].examples)
+        return {
+            "metric": metric.kind,
+            "score": metric.value(scores),
+            "baseline": metric.baseline(scores),
+            "interval": metric.interval(scores) if once else None,
+            "smaller_is_better": metric.smaller_is_better,
+        }
+
     def _tensors(self, view: ModelView) -> dict[str, NDArray[np.float32]]:
         named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
         return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
+
+
+def _accuracy(scores: Scores) -> float | None:
+    """The accuracy; None where nothing was scored, or nothing that has classes."""
+    return scores.accuracy if scores.examples and scores.confusion.size else None
 
 
 def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:

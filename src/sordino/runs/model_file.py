@@ -17,6 +17,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.columns import ColumnRules
 from sordino.learning.examples import naming
+from sordino.learning.tasks import Regression
 from sordino.learning.trained_model import HeadDescription, ModelDescription, TrainedModel
 from sordino.learning.unit_vectors import Form
 from sordino.methods.blueprint import blueprint_of
@@ -49,6 +50,8 @@ def description_of(federation: Federation) -> ModelDescription:
         options=dict(recipe.model.options),
         input_shape=dataset.shape if own_records else federation.record_shape,
         classes=dataset.classes,
+        task=dataset.task.kind,
+        target=(dataset.task.low, dataset.task.high) if isinstance(dataset.task, Regression) else None,
         mean=norm.mean if own_records else (0.0,),
         std=norm.std if own_records else (1.0,),
         columns=dataset.feature_names if own_records else (),
@@ -85,7 +88,10 @@ def write_model(folder: RunFolder, federation: Federation, trained: Mapping[str,
         frozen = {EXTRACTOR + name: value for name, value in method.extractor.tensors().items()}
     else:
         shape, classes = federation.dataset.shape, len(about.classes)
-        network, frozen = blueprint_of(federation.recipe, shape, classes, (1,))[0].model, {}
+        network, frozen = (
+            blueprint_of(federation.recipe, shape, classes, (1,), task=federation.dataset.task)[0].model,
+            {},
+        )
     network.load_state_dict(_tensors(trained), strict=False)
     everything = {**network.state_dict(), **frozen}
     # Buffers of other kinds (complex, float8) are left out: they are as the model's constructor makes them.
@@ -106,8 +112,9 @@ def _tensors(arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
 def load_model(run: str | Path, allow: Container[str] = ()) -> TrainedModel:
     """The trained model of a finished run, by its folder or its `model.safetensors`, in evaluation mode.
 
-    It takes raw inputs `[n, ...]` and gives scores; `.probabilities(x)` gives probabilities, `.classes` the names. Of
-    LDPFL it takes the randomised features instead, since clients keep what makes these. The data set is not needed.
+    It takes raw inputs `[n, ...]` and gives scores; `.probabilities(x)` gives probabilities, `.classes` the names. A
+    model that learnt a number has `.values(x)` instead, in the unit of the training data. Of LDPFL it takes the
+    randomised features, since clients keep what makes these. The data set is not needed.
 
     A model or an extractor of somebody's own is imported: open only folders of people whose code you would run. A file
     that lies in no run's folder may name only the addresses (`package.module:Class`) that you `allow`.

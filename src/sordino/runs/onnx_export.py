@@ -15,36 +15,43 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
+from sordino.learning.tasks import Regression
 from sordino.learning.trained_model import TrainedModel
 from sordino.runs.prediction import check_takes_records
 from sordino.storage.files import make_folder, write_whole
 
-INPUT, OUTPUT = "input", "probabilities"
-LARGEST_DIFFERENCE = 1e-4  #: between probabilities of PyTorch and of ONNX Runtime
+INPUT, PROBABILITIES, VALUES = "input", "probabilities", "values"
+LARGEST_DIFFERENCE = 1e-4  #: between probabilities of PyTorch and of ONNX Runtime; of values, of half their range
 SIZES = (1, 2, 33)  #: of the random batches that are compared
 INSTEAD = "use `sordino predict`, or sordino.load_model in Python"
 
 
-class _Probabilities(nn.Module):
+class _Answers(nn.Module):
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.model.probabilities(input)
+        return self.model.answers(input)
+
+
+def output_of(model: TrainedModel) -> str:
+    """The name of the file's output."""
+    return PROBABILITIES if model.target is None else VALUES
 
 
 def export_onnx(model: TrainedModel, path: str | Path) -> float:
-    """Write the model as ONNX, from raw float32 inputs to probabilities; the largest difference to PyTorch.
+    """Write the model as ONNX, from raw float32 inputs to probabilities, or values of a regression.
 
-    Nothing is written where a probability of a random input differs by more than `LARGEST_DIFFERENCE`.
+    Returns the largest difference to PyTorch, of values in units of half their range. Nothing is written where it is
+    more than `LARGEST_DIFFERENCE` for a random input.
     """
     check_exportable(model)
     packed = exported(model)
     found = difference(model, packed)
     if not found <= LARGEST_DIFFERENCE:
         raise InvalidInput(
-            f"the exported model differs from PyTorch by {found:.2g} in a probability, above {LARGEST_DIFFERENCE:g}: "
+            f"the exported model differs from PyTorch by {found:.2g} in an answer, above {LARGEST_DIFFERENCE:g}: "
             f"nothing was written; {INSTEAD}"
         )
     make_folder(Path(path).parent)
@@ -68,7 +75,7 @@ def check_exportable(model: TrainedModel) -> None:
 
 
 def exported(model: TrainedModel) -> bytes:
-    """The model as ONNX; its metadata has the class names, and a table's columns in order."""
+    """The model as ONNX; its metadata has the task, the names, a target's range, and a table's columns in order."""
     import onnx
     import onnxscript  # noqa: F401  (PyTorch's exporter needs it, and says so less plainly)
 
@@ -76,8 +83,8 @@ def exported(model: TrainedModel) -> bytes:
     try:
         with _quiet():
             program = torch.onnx.export(
-                _Probabilities(model).eval(), (examples,), dynamo=True, verbose=False, input_names=[INPUT],
-                output_names=[OUTPUT], dynamic_shapes=({0: torch.export.Dim("records")},),
+                _Answers(model).eval(), (examples,), dynamo=True, verbose=False, input_names=[INPUT],
+                output_names=[output_of(model)], dynamic_shapes=({0: torch.export.Dim("records")},),
             )  # fmt: skip
         assert program is not None
     except Exception as error:  # an own model may hold anything, and each step of the exporter raises its own kinds
@@ -86,9 +93,11 @@ def exported(model: TrainedModel) -> bytes:
             f"PyTorch cannot export the model {model.about.model!r} to ONNX ({why}): {INSTEAD}"
         ) from error
     proto = program.model_proto
-    texts = {"classes": json.dumps(model.classes), "columns": json.dumps(model.about.columns)}
-    if model.about.declared:
-        texts["declared"] = json.dumps(model.about.declared)
+    about = model.about
+    texts = {name: json.dumps(value) for name, value in (("classes", about.classes), ("columns", about.columns))}
+    texts |= {"task": json.dumps(about.task)} | ({} if about.target is None else {"target": json.dumps(about.target)})
+    if about.declared:
+        texts["declared"] = json.dumps(about.declared)
     onnx.helper.set_model_props(proto, texts)
     for node in proto.graph.node:
         del node.metadata_props[:]  # the exporter's stack traces, with the paths of this machine
@@ -96,17 +105,18 @@ def exported(model: TrainedModel) -> bytes:
 
 
 def difference(model: TrainedModel, packed: bytes) -> float:
-    """The largest difference between probabilities of PyTorch and ONNX Runtime, on random inputs; NaN if one is NaN."""
+    """The largest difference between answers of PyTorch and ONNX Runtime, on random inputs; NaN if one is NaN."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(packed, providers=["CPUExecutionProvider"])
-    worst = []
+    task, worst = model.about.learns, []
+    unit = task.half if isinstance(task, Regression) else 1.0
     for size in SIZES:
         inputs = _random(model, size)
         with torch.no_grad():
-            own = model.probabilities(inputs).numpy()
-        theirs: NDArray[np.float32] = session.run([OUTPUT], {INPUT: inputs.numpy()})[0]
-        worst.append(float(np.abs(own - theirs).max()) if own.shape == theirs.shape else float("inf"))
+            own = model.answers(inputs).numpy()
+        theirs: NDArray[np.float32] = session.run([output_of(model)], {INPUT: inputs.numpy()})[0]
+        worst.append(float(np.abs(own - theirs).max()) / unit if own.shape == theirs.shape else float("inf"))
     return float(np.max(worst))
 
 

@@ -371,12 +371,14 @@ def expected(federation: Federation, name: str, local: LocalView | None = None) 
 
 
 def _slowness(federation: Federation) -> tuple[str, ...]:
-    """That simulated clients are computed one after another, where the model leaves no choice."""
+    """That simulated clients are computed one after another, where the model or the loss leaves no choice."""
     from sordino.learning.stacked_model import is_computed_side_by_side
 
     shape = (max(2, federation.method.batch), *federation.record_shape)
-    own = federation.recipe.model.is_own
-    return (expectations.ONE_BY_ONE,) if own and not is_computed_side_by_side(federation.model, shape) else ()
+    given = federation.recipe.model
+    alone = given.own_loss and getattr(federation.method.training.loss, "one_by_one", False)
+    alone = alone or (given.is_own and not is_computed_side_by_side(federation.model, shape))
+    return (expectations.ONE_BY_ONE,) if alone else ()
 
 
 def _head_plan(federation: Federation) -> HeadPlan | None:

@@ -18,7 +18,7 @@ def problems(recipe: Recipe) -> list[str]:
     share, or what `split.sizes` says. One's own data is read, as a run reads it.
     """
     from sordino import channels
-    from sordino.learning import models
+    from sordino.learning import losses, models
     from sordino.learning.stacked_model import LOOP, StackedModel, probes
     from sordino.runs.federation import wire
 
@@ -26,7 +26,7 @@ def problems(recipe: Recipe) -> list[str]:
     try:
         if listing is None:
             found = wire(recipe)
-            method, model, seen = found.method, found.model, found.record_shape
+            method, model, seen, task = found.method, found.model, found.record_shape, found.dataset.task
         else:
             try:
                 blueprint, seen = blueprint_of(recipe, listing.shape, len(listing.classes), _sizes(recipe, listing))
@@ -34,11 +34,12 @@ def problems(recipe: Recipe) -> list[str]:
                 return [f"model: {error}"]
             if wrong := _range_problems(recipe, blueprint):
                 return wrong
-            method, model = recipe.method.build(blueprint), blueprint.model
+            method, model, task = recipe.method.build(blueprint), blueprint.model, blueprint.task
             channels.releases(recipe, method)
         recipe.method.channel.simulated_sides(recipe, method)
         if recipe.model.is_own:
-            StackedModel(model, models.loss_for(recipe.model.name), LOOP, models.CPU).try_out(probes(seen))
+            loss = losses.loss_of(recipe.model.name, recipe.model.loss, task)
+            StackedModel(model, loss, LOOP, models.CPU).try_out(probes(seen))
     except SordinoError as error:
         return [str(error)]
     return []

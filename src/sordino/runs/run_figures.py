@@ -37,8 +37,13 @@ class RunFigures:
 
     @property
     def accuracy(self) -> float | None:
-        """On the test set, after the last round."""
+        """On the test set, after the last round; None where no classes are learnt."""
         return self.result.accuracy
+
+    @property
+    def score(self) -> float | None:
+        """By the run's own metric (`result.metric`), on the test set, after the last round."""
+        return self.result.figure
 
     @property
     def lead(self) -> View | None:
@@ -129,7 +134,9 @@ def numbers(record: RoundRecord) -> dict[str, float]:
 def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, object]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
-    names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
+    names = (
+        "name", "seed", "accuracy", "loss", "metric", "figure", "rounds", "clients", "parameters", "seconds", "stopped",
+    )  # fmt: skip
     return {
         **{name: getattr(result, name) for name in names},
         "statement": None if statement is None else to_json(statement),

@@ -219,7 +219,7 @@ class RealClients(ClientSide):
     def score(self, state: State, exam: str) -> Scores:
         """The common model on an exam; of models that only clients can see through, nothing."""
         examples, (model, loss) = self._parts.exams[exam], self._parts.graded
-        found = [Scores.none(examples.classes)]
+        found = [examples.none]
         for view in self._parts.method.views(state, {}):
             buffers = view.buffers or None
             for piece in examples.pieces():

@@ -133,7 +133,7 @@ class SimulatedClients(ClientSide):
     def score(self, state: State, exam: str) -> Scores:
         """All models that count, on the same examples: together their accuracy is the mean of theirs."""
         views = self._federation.method.views(state, self._fleet.kept)
-        none = Scores.none(len(self._federation.dataset.classes))
+        none = self._federation.exams[exam].none
         return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
     def describe(self, record: RoundRecord, outcome: RoundOutcome) -> RoundRecord:

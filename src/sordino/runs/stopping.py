@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from sordino.errors import SordinoError
+from sordino.learning.metrics import MetricSpec
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.records import RoundRecord
@@ -56,8 +57,11 @@ class Stopping:
     to somebody else, and one visitor who declines in many places ends nothing.
     """
 
-    def __init__(self, recipe: Recipe, clients: int, *, admits_newcomers: bool = False) -> None:
-        self._recipe, self._clients, self._admits_newcomers = recipe, clients, admits_newcomers
+    def __init__(
+        self, recipe: Recipe, clients: int, metric: MetricSpec | None = None, *, admits_newcomers: bool = False
+    ) -> None:
+        self._recipe, self._clients, self._metric = recipe, clients, metric
+        self._admits_newcomers = admits_newcomers
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._released: set[int] = set()  # clients that may have released something
 
@@ -71,12 +75,13 @@ class Stopping:
     def reason(self, progress: Progress, round: int, records: Sequence[RoundRecord]) -> str | None:
         """Why there is no further round after this one; None where there is one."""
         rounds, on_test = self._recipe.rounds, self._recipe.rounds.stop_on == "test"
-        figure = "accuracy" if self._recipe.evaluation.metric is None else "score"
+        figure = "accuracy" if self._metric is None else "score"
         figures = [getattr(record, figure if on_test else f"validation_{figure}") for record in records]
-        scores = [score for score in figures if score is not None]
+        turned = self._metric is not None and self._metric.smaller_is_better
+        scores = [-score if turned else score for score in figures if score is not None]
         where = "the test set, which this recipe declares public" if on_test else "validation examples"
         for rule in rounds.stopping_rules:
-            if why := rule.reason(scores):
+            if why := (rule.turned() if turned else rule).reason(scores):
                 return f"{why} on {where}, in round {round}"
         if progress.lost >= LOST_ROUNDS:
             return f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}"

@@ -24,8 +24,10 @@ from sordino.client.invitation import CommonTerms
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.examples import Dataset
+from sordino.learning.losses import CrossEntropy
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.learning.tasks import CLASSES_ALONE
 from sordino.mechanisms import Box, Mechanism, NoPrivacy, mechanism_named
 from sordino.methods.aggregation import NoisySamples
 from sordino.methods.lian_webfed import COUNTED, Counts
@@ -87,6 +89,13 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from method.page_obstacles()
     if recipe.model.is_own:
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
+    if (task := recipe.data.task) is not None and task.kind not in CLASSES_ALONE:
+        yield (
+            f"data.{'labels' if recipe.data.labels else 'target'}",
+            "pages learn one of several classes (data.classes)",
+        )
+    if recipe.model.loss is not None and recipe.model.loss != CrossEntropy():
+        yield f'model.loss.kind = "{recipe.model.loss.kind}"', "pages learn by the model's own loss: leave it out"
     if recipe.training.augmentation is not None:
         yield "training.augmentation", "pages train on records as they are"
 
@@ -252,6 +261,8 @@ class _Compiler:
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
                 f"{LARGEST_MODEL:,}"
             )
+        if dataset.task.kind not in CLASSES_ALONE:  # as a function that makes the data says
+            raise InvalidInput(f"pages learn one of several classes, and {recipe.data.source} is for {dataset.task}")
         columns = zip(layout.names, layout.shapes, _starts(layout.sizes), layout.sizes, strict=True)
         parameters = [
             {"name": name, "shape": list(shape), "first": first, "size": size} for name, shape, first, size in columns
