@@ -446,7 +446,8 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     if as_json:
         rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
         files = [str(page), str(table)]
-        print_json({"groups": rows, "keys": list(comparison.keys), "notes": list(comparison.notes), "files": files})
+        told = {"metric": comparison.metric, "keys": list(comparison.keys), "notes": list(comparison.notes)}
+        print_json({"groups": rows, **told, "files": files})
         return
     columns = [*left("setting"), *right(comparison.metric, "runs", "rounds"), *left("proven epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
