@@ -484,7 +484,8 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
     if as_json:
         rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
         files = [str(page), str(table)]
-        print_json({"groups": rows, "keys": list(comparison.keys), "notes": list(comparison.notes), "files": files})
+        told = {"metric": comparison.metric, "keys": list(comparison.keys), "notes": list(comparison.notes)}
+        print_json({"groups": rows, **told, "files": files})
         return comparison
     columns = [*left("setting"), *right(comparison.metric, "runs", "rounds"), *left("proven epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
