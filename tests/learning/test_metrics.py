@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
@@ -115,6 +115,7 @@ NONE = np.zeros((0, 0), np.int64)
 RANGE = Regression(-100, 100)
 
 
+@settings(max_examples=30)
 @given(n=st.integers(2, 40), seed=st.integers(0, 2**31))
 def test_figures_of_numbers_are_those_of_scikit_learn(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -129,6 +130,7 @@ def test_figures_of_numbers_are_those_of_scikit_learn(n: int, seed: int) -> None
     assert R2().baseline(scores) == pytest.approx(0, abs=1e-5)
 
 
+@settings(max_examples=30)
 @given(n=st.integers(4, 40), labels=st.integers(1, 4), seed=st.integers(0, 2**31))
 def test_figures_of_labels_are_those_of_scikit_learn(n: int, labels: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -146,6 +148,7 @@ def test_figures_of_labels_are_those_of_scikit_learn(n: int, labels: int, seed: 
     assert LogLoss().value(inside) == pytest.approx(np.mean(logs), rel=1e-5)
 
 
+@settings(max_examples=30)
 @given(n=st.integers(2, 40), classes=st.integers(2, 4), seed=st.integers(0, 2**31))
 def test_the_log_loss_of_classes_is_that_of_scikit_learn(n: int, classes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sordino.report import scales
-from sordino.report.records import Result
 from sordino.report.words import decimal, percent
+
+if TYPE_CHECKING:
+    from sordino.report.records import Result
 
 ACCURACY = "accuracy"
 
