@@ -15,6 +15,7 @@ from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.memory import About, from_memory
+from sordino.learning.tasks import CLASSES, LABELS, Regression
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
 
@@ -118,7 +119,8 @@ def test_a_data_frame_is_the_table_that_it_would_be_written_to(tmp_path: Path) -
 def about(recipe: Recipe, second: bool = False, **changes: Any) -> About:
     data = recipe.data
     given: dict[str, Any] = {
-        "classes": data.classes, "label": data.label, "rules": data.columns or {}, "test": data.test, "column": "site"
+        "names": data.names, "task": data.task, "label": data.label, "rules": data.columns or {}, "test": data.test,
+        "column": "site",
     }  # fmt: skip
     return About(**{**given, **changes, **({"test": 1e-9} if second else {})})
 
@@ -185,7 +187,7 @@ def test_arrays_and_torch_data_sets_are_the_same_data() -> None:
     assert np.array_equal(by_arrays.parameters, by_tensors.parameters)
     images = TensorDataset(torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))
     parts = {"train": images, "test": images}
-    found = from_memory(parts, About(classes=["a", "b"], normalisation=Normalisation()))
+    found = from_memory(parts, About(["a", "b"], CLASSES, normalisation=Normalisation()))
     assert (found.shape, len(found.test)) == ((1, 8, 8), 4)
 
 
@@ -202,6 +204,19 @@ def test_a_dataset_is_taken_as_it_is() -> None:
         sordino.run(Recipe.from_dict({**PAIRS, "data": {"source": "memory", "classes": ["a", "b"]}}), data=own)
 
 
+def test_numbers_and_labels_are_handed_in_as_well() -> None:
+    x, y = arrays()
+    scaled = {"normalisation": Normalisation(), "test": 0.3}
+    number = from_memory((x, y * 2.5), About(["price"], Regression(0.0, 5.0), **scaled))
+    assert (number.task, number.train.y.dtype) == (Regression(0.0, 5.0), np.dtype(np.float32))
+    items = TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(np.stack([y, 1 - y], axis=1)))
+    labels = from_memory(items, About(["a", "b"], LABELS, **scaled))
+    assert (labels.task, labels.train.y.shape[1:]) == (LABELS, (2,))
+    table = DataFrame({"age": [1.0, 2.0] * 20, "a": [0, 1] * 20, "b": [1, 1] * 20})
+    found = from_memory(table, About(["a", "b"], LABELS, **scaled))
+    assert (found.shape, set(map(tuple, found.train.y.tolist()))) == ((1,), {(0, 1), (1, 1)})
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         yield from ()
@@ -213,7 +228,7 @@ X, Y = arrays()
 @pytest.mark.parametrize(
     ("data", "changes", "message"),
     [
-        ((X, Y), {"classes": None}, r"data\.classes is missing"),
+        ((X, Y), {"names": ()}, r"data\.classes is missing"),
         ((X, Y), {"normalisation": None}, r"data\.mean and data\.std"),
         ((X, Y), {"test": None}, r"data\.test is missing"),
         ((X, Y), {"test": "other.csv"}, r"data\.test = 'other.csv'"),
@@ -231,13 +246,13 @@ X, Y = arrays()
         (DataFrame(COLUMNS), {}, r"data\.label: got None"),
         (DataFrame(COLUMNS), {"label": 4}, r"data\.label: got 4"),
         (DataFrame(COLUMNS, ["a", "a", "b", "c", "d"]), {"label": "d"}, "same name"),
-        (DataFrame(COLUMNS), {"label": "outcome", "classes": ["well", "ill"]}, "line 2, column 'smoker': 'True'"),
+        (DataFrame(COLUMNS), {"label": "outcome", "names": ["well", "ill"]}, "line 2, column 'smoker': 'True'"),
     ],
 )
 def test_what_is_no_data_is_refused(data: Any, changes: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"classes": ["a", "b"], "normalisation": Normalisation(), "test": 0.3, **changes}
+    given: dict[str, Any] = {"names": ["a", "b"], "normalisation": Normalisation(), "test": 0.3, **changes}
     with pytest.raises(InvalidInput, match=message):
-        from_memory(data, About(**given))
+        from_memory(data, About(task=CLASSES, **given))
 
 
 def test_data_is_handed_in_where_the_recipe_says_so() -> None:

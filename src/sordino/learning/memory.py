@@ -137,12 +137,15 @@ def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         raise InvalidInput(f"got {type(data).__name__}; allowed: {FORMS}")
     pairs = [data[row] for row in range(len(data))]
     try:
-        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+        x, y = np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+        if {x.dtype.kind, y.dtype.kind} - set("biuf"):
+            raise TypeError(f"x is {x.dtype} and y is {y.dtype}")
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"its items are not pairs (x, y) of arrays of one shape with labels ({error}): transform images to "
-            "tensors, or hand in arrays"
+            f"its items are not pairs (x, y) of numbers, all of one shape ({error}): transform images to tensors, or "
+            "hand in arrays"
         ) from None
+    return x, y
 
 
 def digest_of(dataset: Dataset) -> str:

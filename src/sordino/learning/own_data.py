@@ -406,7 +406,8 @@ class _LabelledTable:
         label, *others = (header.position(name) for name in roles.labels)
         column = header.position_beside(roles.column)
         if column in (label, *others):
-            raise InvalidInput(f"{place}: column {roles.column!r} is a label: name another one")
+            own = header.names[column] if header.names else roles.label
+            raise InvalidInput(f"{place}: column {roles.column!r} is the label {own!r}: name another one")
         left = [at for at in range(header.width) if at not in (label, column, *others)]
         chosen = tuple(roles.rules) or (left if roles.features is None else roles.features)
         features = tuple(header.position(feature) for feature in chosen)
