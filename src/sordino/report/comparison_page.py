@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
 from sordino.report.compare import UNSET, Comparison, Repetitions, Spread, is_number, said
+from sordino.report.crown import crowned
+from sordino.report.epsilons import relation
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
-from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
+from sordino.report.statement import change, claim_terms, guesses, onlooker, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
 from sordino.storage.files import make_folder, write_whole
@@ -48,9 +51,8 @@ def comparison_page(comparison: Comparison) -> str:
             "Accuracy",
             charts(_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)),
         ),
-        section("What is proven, and what was only claimed", _privacy(comparison)),
-        section("What differs", _differences(comparison)),
-        section("Details", _common_settings(comparison), _folders(comparison)),
+        section("Privacy", _privacy(comparison)),
+        section("Details", _differences(comparison), _common_settings(comparison), _folders(comparison)),
     )
 
 
@@ -67,8 +69,23 @@ def _best(comparison: Comparison) -> Markup:
     if not measured:
         return element("p", "No run was evaluated.")
     spread, group = max(measured, key=lambda pair: pair[0].mean)
-    entries = [("highest mean accuracy", _accuracy(spread)), ("with", comparison.label(group))]
-    return tiles(entries) if len(comparison.groups) > 1 else tiles([("accuracy", _accuracy(spread))])
+    if len(comparison.groups) == 1:
+        return tiles([("accuracy", _accuracy(spread)), *_lead_tile(group)])
+    best = crowned(comparison)
+    if not best:
+        said = "No setting is best: of none is anything meaningful proven."
+        return join([element("p", said), tiles([("highest accuracy, unprotected", _accuracy(spread))])])
+    leader = max(best, key=lambda group: group.accuracy.mean if group.accuracy else 0.0)
+    title = "best accuracy under protection" if len(best) == 1 else f"best under protection, {len(best)} settings tied"
+    entries = [(title, _accuracy(leader.accuracy)), ("with", listed([comparison.label(one) for one in best]))]
+    if group not in best:
+        entries.append(("higher, but unprotected", f"{_accuracy(spread)}, {comparison.label(group)}"))
+    return tiles([*entries, *(_lead_tile(leader) if len(best) == 1 else [])])
+
+
+def _lead_tile(group: Repetitions) -> list[tuple[str, str]]:
+    """A setting's own epsilon beside its accuracy."""
+    return [] if group.lead is None else [(f"epsilon ({terms(group.lead)})", span(group.lead.proven))]
 
 
 def _accuracy(spread: Spread | None) -> str:
@@ -93,21 +110,27 @@ def _main_table(comparison: Comparison) -> Markup:
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
-    head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
-    rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
+    head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"epsilon, proven{common}",
+            "an attacker is right"]  # fmt: skip
+    best = crowned(comparison) if len(comparison.groups) > 1 else ()
+    rows = [_main_row(comparison, group, keys, bool(common), group in best) for group in comparison.groups]
     note = (
-        "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of them, "
-        "with their proofs, are below."
+        "Up and down are bytes per client and round. Epsilons are those of each run's own page; all others are folded "
+        "away below. Best are the protected settings within the 95 % interval of the highest accuracy."
     )
     numbers = frozenset(range(len(named), len(named) + 6))
     return join([table(head, rows, numbers=numbers), element("p", note, class_="quiet")])
 
 
-def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool) -> list[object]:
+def _main_row(
+    comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool, is_best: bool
+) -> list[object]:
     named: list[object] = [said(group.settings.get(key, UNSET)) for key in keys] or [comparison.label(group)]
     return [
         *named,
-        element("b", _accuracy(group.accuracy)),
+        join(
+            [element("span", "best", class_="badge good") if is_best else None, element("b", _accuracy(group.accuracy))]
+        ),
         str(len(group.runs)),
         _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
         _mean(group.spread("seconds per round"), duration),
@@ -122,30 +145,28 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
 
 
 def _leading_figures(group: Repetitions, common: bool) -> list[object]:
-    """Proven and claimed epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
+    """The epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
     view = group.lead
     if view is None:
         return ["no statement", ""]
     beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
-    if view.claimed is None:
-        return [join([span(view.proven), beside]), "none"]
-    claim = element("span", f" ({claim_terms(view)})", class_="quiet")
-    return [join([span(view.proven), beside]), join([element("i", span(view.claimed)), claim])]
+    return [join([span(view.proven), beside]), guesses(view)]
 
 
 def _privacy(comparison: Comparison) -> Markup | None:
-    head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict", "proof"]
+    head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict",
+            "beside the setting's own", "proof"]  # fmt: skip
     rows: list[list[object]] = [
-        [comparison.label(group), str(view.adjacency), adversary(view), *_view_cells(view)]
+        [comparison.label(group), change(view), onlooker(view), *_view_cells(view, group.lead)]
         for group in comparison.groups
         for view in group.views
     ]
     if not rows:
         return element("p", "None of these runs has a privacy statement.")
-    return element("div", table(head, rows), class_="card")
+    return folded("All epsilons, proven and claimed, with what proves them", table(head, rows))
 
 
-def _view_cells(view: View) -> list[object]:
+def _view_cells(view: View, lead: View | None) -> list[object]:
     claimed: object = ""
     if view.claimed is not None:
         claimed = element("i", f"{span(view.claimed)} ({claim_terms(view)})")
@@ -154,7 +175,8 @@ def _view_cells(view: View) -> list[object]:
     warning = ": no meaningful protection" if NO_MEANINGFUL_PROTECTION < view.proven[1] < math.inf else ""
     proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
     verdict = "; ".join(verdict for verdict in view.verdicts if verdict != NO_CLAIM)
-    return [proven, claimed, audited, verdict, proof(view) or reasons(view)]
+    beside = "" if lead is None else relation(view, lead)
+    return [proven, claimed, audited, verdict, beside, proof(view) or reasons(view)]
 
 
 # --- plots -----------------------------------------------------------------------------------------------------------
@@ -225,8 +247,8 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
 
     numeric = _numeric_keys(comparison)
     named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
-    note = f"Proven epsilon for {next(iter(found))}; where clients differ, the largest."
-    return _against(comparison, "Accuracy against what is proven", proven, named, "proven epsilon", note)
+    note = f"Proven for {next(iter(found))}; where clients differ, the largest."
+    return _against(comparison, "Accuracy against epsilon", proven, named, "epsilon, proven", note)
 
 
 def _against(
@@ -251,7 +273,11 @@ def _against(
     if len(set(places)) < 2:
         return None
     y = scales.shares("accuracy", _reach(drawn))
-    return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
+    is_epsilon = "epsilon" in label and min(places) > 0
+    x = scales.spread_out(label, places)
+    if is_epsilon:
+        x = replace(scales.logarithmic(f"{label} (log scale)", places), text=figure)
+    return plots.line_chart(title, drawn, x, y, note)
 
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
@@ -279,7 +305,7 @@ def _differences(comparison: Comparison) -> Markup | None:
         [element("code", key), *(said(group.settings.get(key, UNSET)) for group in comparison.groups)]
         for key in comparison.keys
     ]
-    return element("div", table(["key", *(group.name for group in comparison.groups)], rows), class_="card")
+    return folded("Every setting that differs", table(["key", *(group.name for group in comparison.groups)], rows))
 
 
 def _common_settings(comparison: Comparison) -> Markup | None:
