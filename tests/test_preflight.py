@@ -359,6 +359,23 @@ def test_a_wired_silo_is_looked_at_as_it_will_run():
     assert found.noise > 0
 
 
+def test_rounds_of_a_silo_record_the_noise_that_was_foreseen_and_the_clipping_of_gradients():
+    pytest.importorskip("torch")
+    from sordino.recipe import Recipe
+    from sordino.runs.federation import wire
+    from sordino.runs.simulation import run
+
+    def seen(*settings):
+        recipe = Recipe.load("quickstart", ["rounds.count=2", *settings])
+        foreseen = of_federation(wire(recipe)).noise
+        records = [record.simulation for record in run(recipe, workers=1).rounds]
+        assert [record.noise_norm for record in records] == pytest.approx([foreseen] * 2)
+        return records
+
+    assert all(record.clipped > 0.9 for record in seen())  # at first every gradient is longer than 1
+    assert all(record.clipped == 0 for record in seen("method.clip=100.0"))
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

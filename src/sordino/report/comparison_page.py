@@ -110,15 +110,15 @@ def _main_table(comparison: Comparison) -> Markup:
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
-    head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"epsilon, proven{common}",
-            "an attacker is right"]  # fmt: skip
+    head = [*named, "accuracy", f"epsilon, proven{common}", "an attacker is right", "runs", "rounds", "a round", "up",
+            "down"]  # fmt: skip
     best = crowned(comparison) if len(comparison.groups) > 1 else ()
     rows = [_main_row(comparison, group, keys, bool(common), group in best) for group in comparison.groups]
     note = (
         "Up and down are bytes per client and round. Epsilons are those of each run's own page; all others are folded "
         "away below. Best are the protected settings within the 95 % interval of the highest accuracy."
     )
-    numbers = frozenset(range(len(named), len(named) + 6))
+    numbers = frozenset({len(named), *range(len(named) + 3, len(head))})
     return join([table(head, rows, numbers=numbers), element("p", note, class_="quiet")])
 
 
@@ -131,12 +131,12 @@ def _main_row(
         join(
             [element("span", "best", class_="badge good") if is_best else None, element("b", _accuracy(group.accuracy))]
         ),
+        *_leading_figures(group, common),
         str(len(group.runs)),
         _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
         _mean(group.spread("seconds per round"), duration),
         _mean(group.spread("bytes up per client and round"), size),
         _mean(group.spread("bytes down per client and round"), size),
-        *_leading_figures(group, common),
     ]
 
 
@@ -150,7 +150,7 @@ def _leading_figures(group: Repetitions, common: bool) -> list[object]:
     if view is None:
         return ["no statement", ""]
     beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
-    return [join([span(view.proven), beside]), guesses(view)]
+    return [element("span", span(view.proven), beside, class_="wide"), element("span", guesses(view), class_="wide")]
 
 
 def _privacy(comparison: Comparison) -> Markup | None:

@@ -56,7 +56,7 @@ def epsilon_lines(statement: Statement, result: Result | None = None) -> list[Ep
     lead = statement.lead
     ordered = [lead, *(view for view in statement.views if view != lead)]
     found = [line for view in ordered for line in _of_view(view, lead)]
-    return found if result is None else [*found, *_of_ledgers(result), *_of_target(result.settings)]
+    return found if result is None else [*found, *_of_ledgers(result, statement), *_of_target(result.settings)]
 
 
 def relation(view: View, lead: View) -> str:
@@ -87,20 +87,24 @@ def _of_view(view: View, lead: View) -> Iterator[EpsilonLine]:
         yield EpsilonLine(f"≥ {figure(bound.epsilon)}", "audited", audited, *terms, "", reached)
 
 
-def _of_ledgers(result: Result) -> Iterator[EpsilonLine]:
-    """What ledgers allow and count."""
+def _of_ledgers(result: Result, statement: Statement) -> Iterator[EpsilonLine]:
+    """What ledgers allow and count, about the change and the onlooker that the run was planned for."""
     if result.budget_terms is None:
         return
-    about = result.budget_terms
+    about, terms = result.budget_terms, ("", "")
+    own = [view for view in statement.views if statement.planned is not None and statement.planned.fits(view)]
+    if own:
+        (basis, *_, delta), terms = about.split(", "), (words.change(own[0]), words.onlooker(own[0]))
+        about = f"{basis}, {delta}"
     limits = [budget.limit for budget in result.budgets if budget.limit is not None]
     if limits:
-        yield EpsilonLine(span(limits), "limit", about, "", "", "", "what each client's ledger allows")
+        yield EpsilonLine(span(limits), "limit", about, *terms, "", "what each client's ledger allows")
     if spent := [budget.spent for budget in result.budgets if budget.spent is not None]:
         counted = (
             "what the ledgers counted: their sums hold even if the server chooses each round after seeing the last, "
             "so they may count more than is proven of rounds fixed in advance"
         )
-        yield EpsilonLine(span(spent), "spent", about, "", "", "", counted)
+        yield EpsilonLine(span(spent), "spent", about, *terms, "", counted)
 
 
 def _of_target(settings: Mapping[str, object]) -> Iterator[EpsilonLine]:

@@ -12,6 +12,7 @@ from sordino.report.records import Result
 from sordino.report.style import bullets, folded, table
 from sordino.report.words import capital, count, deltas, figure, span
 
+_ELSEWHERE = ("worth", "not proven")  #: facts that stand beside the leading epsilon, or are folded away
 _MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
 
 
@@ -50,9 +51,10 @@ def privacy_section(statement: Statement | None, result: Result | None = None) -
             element("h2", statement.title),
             *(element("p", caveat, class_="notice") for caveat in statement.caveats),
             join(_badges(statement, lead)),
-            _facts({name: said for name, said in words.lead_facts(statement).items() if name != "worth"}),
+            _facts({name: said for name, said in words.lead_facts(statement).items() if name not in _ELSEWHERE}),
             element("p", limits, class_="quiet") if (limits := words.limits(statement)) else None,
             element("p", words.SIMULATED, class_="quiet") if statement.simulated else None,
+            folded("Why nothing is proven", element("p", capital(why))) if (why := words.reasons(lead)) else None,
             _other_epsilons(statement, result),
             _groups(statement) if differs else None,
             folded("What proves it", bullets(found)) if found and not differs else None,

@@ -198,8 +198,9 @@ def attacker_gain(view: View) -> str:
     asked = f"an attacker who sees what {onlooker(view)} sees and must tell {QUESTIONS[view.adjacency]}"
     if view.unproven:
         return f"No bound: nothing proven limits how often {asked} is right."
-    can = "may be right" if view.best_guess > ALWAYS else "is right"
-    return f"{capital(asked)} {can} {guesses(view)}, instead of 50."
+    if view.best_guess > ALWAYS:
+        return f"{capital(asked)} may be right {guesses(view)}, instead of every second time."
+    return f"{capital(asked)} is right {guesses(view)}, instead of 50."
 
 
 def lead_figure(view: View) -> str:

@@ -316,7 +316,8 @@ class Participant:
             self.result.answered += 1
             standing = self.client.standing
             assert standing.budget is not None
-            spent = f"epsilon {figure(standing.spent)} of {figure(standing.budget.limit)} is spent ({terms(standing.budget)})"
+            spent, limit = figure(standing.spent), figure(standing.budget.limit)
+            spent = f"epsilon {spent} of {limit} is spent ({terms(standing.budget)})"
             self.say(f"Reported ({self.result.answered}); {spent}.")
 
 
