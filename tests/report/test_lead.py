@@ -114,6 +114,7 @@ def test_the_statement_begins_with_its_own_figure_and_gives_each_proof_once():
         assert text.count(basis) == 1
     assert text.startswith(lead_text(statement))
     assert set(lead_facts(statement)) >= {"protects", "from", "trusted", "by", "worth", "claims"}
+    assert set(lead_facts(unprotected())) == {"about", "from", "trusted", "not proven", "worth"}
 
 
 def test_every_epsilon_is_in_one_table_and_says_how_it_relates():

@@ -217,7 +217,7 @@ def lead_facts(statement: Statement) -> dict[str, str]:
     """
     view = statement.lead
     facts = {
-        "protects": change(view),
+        "protects" if proof(view) else "about": change(view),
         "from": onlooker(view),
         "trusted": trust(view).partition(": ")[2].rstrip("."),
         "by": noise(view) if proof(view) else "",
