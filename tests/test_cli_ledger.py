@@ -56,7 +56,7 @@ def test_budget_makes_the_ledger_and_says_so(path: Path) -> None:
     result = sordino("budget", path, "wards", "--epsilon", 2, "--delta", 1e-5, "--adjacency", "record-replace")
     assert result.exit_code == 0
     assert f"Made a new ledger: {path}" in result.output
-    assert "epsilon 2 (proven, against server, adjacency record (replace), delta 1e-05)" in result.stdout
+    assert "epsilon 2 (proven, against server, adjacency record (replace), delta 1e-5)" in result.stdout
     with Ledger.open(path) as ledger:
         assert ledger.standing("wards").left == 2
 
@@ -128,7 +128,7 @@ def test_show_gives_every_epsilon_with_its_terms_and_flags_what_is_unprotected(p
     fill(path)
     shown = sordino("show", path).stdout
     assert "0.5, client, against server (Theorem 7)" in shown
-    assert "0.1 at delta 1e-05 by eps = 0.1" in shown
+    assert "0.1 at delta 1e-5 by eps = 0.1" in shown
     assert "labels UNPROTECTED" in shown
     assert "infinite, label, against server (none)" in shown
     assert "nothing new: derived from u1" in shown

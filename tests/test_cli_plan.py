@@ -13,6 +13,7 @@ from sordino.mechanisms import TwoPoint, mechanisms
 from sordino.mechanisms.tuning import Ranges
 from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
+from sordino.report.expectations import LEVELS
 
 TWO_POINT = ("--mechanism", "two-point", "--values", "650", "--rounds", "10", "--epsilon", "50")
 HEAD = (
@@ -60,9 +61,9 @@ def test_clients_and_an_update_norm_give_the_noise_to_expect():
     k = 1 / 0.00384613  # (e^eps + 1)/(e^eps - 1), about 2/eps
     assert row["average"]["noise"] == pytest.approx(0.1 * k * (650 / 20) ** 0.5, rel=1e-3)
     assert row["average"]["ratio"] == pytest.approx(row["average"]["noise"] / 0.4, rel=1e-3)
-    assert row["average"]["expect"] == "expect chance"
+    assert row["average"]["expect"] == LEVELS[-1][1]
     text = run(*TWO_POINT, "--radius", "0.1", "--clients", "20", "--update-norm", "0.4").stdout
-    assert "The noise is 371 times an update: expect chance." in text
+    assert f"The noise of all rounds is 120 times the updates: {LEVELS[-1][1]}." in text
 
 
 def test_the_range_follows_from_the_update_unless_given():
@@ -238,7 +239,7 @@ def test_the_other_figures_of_the_guide_are_what_its_commands_print():
     for line in page.split("```console\n")[2].split("```")[0].splitlines():
         assert line in first
     silo = re.findall(r"\$ sordino plan (--mechanism dp-sgd .*)", page)[0].split()
-    for more, figures in (((), ("1.6707", "4.313")), (("--adjacency", "record-replace"), ("3.0338", "4.022"))):
+    for more, figures in (((), ("1.6707", "4.31")), (("--adjacency", "record-replace"), ("3.0338", "4.02"))):
         text = run(*silo, *more).stdout
         assert all(figure in text and figure in page for figure in figures)
     (asked, answer), *_ = re.findall(r"\$ sordino plan (.* --parameter 4)\n(.*)", page)

@@ -356,7 +356,7 @@ def test_an_audit_writes_its_evidence_and_touches_nothing_else(folders, tmp_path
     after = files(folder)
     changed = {name for name in after if before.get(name) != after[name]}
     assert changed == {"statement.json", "statement.txt", "report.html", FILE}
-    assert "audited epsilon" in (folder / "report.html").read_text()
+    assert "<td>audited, delta" in (folder / "report.html").read_text()
     assert ">= " in (folder / "statement.txt").read_text()
     packed = json.loads((folder / FILE).read_text())
     assert [row["seed"] for row in packed["rows"]] == [1] * 3

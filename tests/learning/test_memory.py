@@ -212,7 +212,7 @@ def test_numbers_and_labels_are_handed_in_as_well() -> None:
     items = TensorDataset(torch.from_numpy(x).float(), torch.from_numpy(np.stack([y, 1 - y], axis=1)))
     labels = from_memory(items, About(["a", "b"], LABELS, **scaled))
     assert (labels.task, labels.train.y.shape[1:]) == (LABELS, (2,))
-    table = DataFrame({"age": [1.0, 2.0] * 20, "a": [0, 1] * 20, "b": [1, 1] * 20})
+    table = DataFrame({"age": list(range(40)), "a": [0, 1] * 20, "b": [1, 1] * 20})
     found = from_memory(table, About(["a", "b"], LABELS, **scaled))
     assert (found.shape, set(map(tuple, found.train.y.tolist()))) == ((1,), {(0, 1), (1, 1)})
 

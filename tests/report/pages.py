@@ -96,3 +96,15 @@ def chart(figure: str) -> Drawing:
     found = re.search(r"<svg viewBox=[^>]*role=\"img\".*?</svg>", figure, re.DOTALL)
     assert found
     return Drawing(found[0])
+
+
+def outside_details(text: str) -> str:
+    """The page without what is folded away; details may hold others."""
+    kept, depth = [], 0
+    for part in re.split(r"(<details>|</details>)", text):
+        if part in ("<details>", "</details>"):
+            depth += 1 if part == "<details>" else -1
+        elif depth == 0:
+            kept.append(part)
+    assert depth == 0
+    return "".join(kept)

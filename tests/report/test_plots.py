@@ -177,6 +177,19 @@ def test_several_lines_differ_in_dashes_and_are_named_below():
     assert all(f"line {k}" in figure.split("</svg>", 1)[1] for k in range(4))
 
 
+def test_lines_that_lie_on_each_other_are_one_line_that_names_them_all():
+    same, other = ((0.0, 1.0), (1.0, 2.0)), ((0.0, 1.0), (1.0, 1.5))
+    series = [Series("a", same), Series("b", other), Series("c", same)]
+    found = plots.line_chart("T", series, scales.linear("x", [0, 1]), scales.linear("y", [0, 2]))
+    drawn = chart(found)
+    assert len(drawn.lines()) == 2 and "a and c (the same line), x 0: 1" in drawn.tooltips()
+    assert found.count("<li>") == 2
+    many = [Series(str(k), same) for k in range(9)]
+    assert "0 and 8 others (the same line)" in plots.line_chart(
+        "T", many, scales.linear("x", [0, 1]), scales.linear("y", [0])
+    )
+
+
 def test_references_and_marks_are_drawn_with_their_words():
     series, x, y = line([(1.0, 0.2), (2.0, 0.6)])
     figure = plots.line_chart(
@@ -311,6 +324,15 @@ def test_confusion_matrices_of_any_size_stay_well_formed(classes):
     table = np.diag(np.full(classes, 7)) if classes == 1 else confusion(0.8, 30, classes)
     drawn = chart(matrices.confusion_chart("T", table, [f"class number {k}" for k in range(classes)]))
     assert len(drawn.every("rect", "s0")) == classes
+
+
+def test_small_confusion_matrices_have_small_cells():
+    two, ten = (
+        chart(matrices.confusion_chart("T", np.eye(n, dtype=int), CLASSES[:n])).every("rect", "cell")[0]
+        for n in (2, 10)
+    )
+    assert float(two.get("width")) <= 44 and float(ten.get("width")) <= 44
+    assert float(two.get("width")) == float(two.get("height"))
 
 
 def test_an_empty_confusion_matrix_can_be_drawn():

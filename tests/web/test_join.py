@@ -427,7 +427,7 @@ def test_join_needs_data_and_budget_once_and_refuses_others_later(tmp_path):
         assert (told["answered"], told["ended"]) == (2, "all 2 rounds are done")
         assert told["spent"] == pytest.approx(2 * people.COST)
         assert told["terms"] == "proven, against server, adjacency client, delta 0"
-        assert f"epsilon 1300 of 1e+06 is spent ({told['terms']})." in result.stderr
+        assert f"epsilon 1,300 of 1,000,000 is spent ({told['terms']})." in result.stderr
         result = CliRunner().invoke(app, [*join, "--budget", "5"])
         assert result.exit_code == 1
         assert "1e+06" in result.output

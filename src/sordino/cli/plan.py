@@ -12,7 +12,7 @@ from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import Budget, Release
-from sordino.report.words import decimal
+from sordino.report.words import decimal, deltas, figure
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -169,7 +169,7 @@ def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> No
     rounds = sum(own.times for own in found.sums)
     title = (
         f"{rounds} rounds of {asked.clients} silos with {decimal(asked.records)} records each, within epsilon "
-        f"{asked.strengths[-1]:g} ({asked.adjacency}, against {asked.adversary}, delta {asked.spec.delta:g})"
+        f"{figure(asked.strengths[-1])} ({asked.adjacency}, against {asked.adversary}, {deltas([asked.spec.delta])})"
     )
     whose = "record" if asked.spec.protects == "record" else "client"
     columns = [Col("sum", min_width=12), *right("times", "values", f"a {whose}, steps", "a silo's noise, steps")]
@@ -177,7 +177,7 @@ def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> No
     rows = [
         [
             own.what, f"{own.times}", f"{own.values:,}", f"{own.steps:,}", f"2^{own.noise_bits}",
-            f"{own.multiplier:.4g} times", decimal(own.epsilon), f"2^{own.modulus_bits}", f"{own.report_bytes:,}",
+            f"{own.multiplier:.4g} times", figure(own.epsilon), f"2^{own.modulus_bits}", f"{own.report_bytes:,}",
         ]
         for own in found.sums
     ]  # fmt: skip
@@ -236,9 +236,9 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
         "rounds": rounds,
     }
     return found, (
-        f"{family.name} with {family.parameter} {parameter:g}: a budget of epsilon {budget.limit:g} ({terms(budget)}) "
-        f"allows {rounds:,} rounds. One round alone: epsilon {decimal(epsilon)} ({guarantee.adjacency}, against "
-        f"{guarantee.adversary}, by {guarantee.basis})."
+        f"{family.name} with {family.parameter} {parameter:g}: a budget of epsilon {figure(budget.limit)} "
+        f"({terms(budget)}) allows {rounds:,} rounds. One round alone: epsilon {figure(epsilon)} "
+        f"({guarantee.adjacency}, against {guarantee.adversary}, by {guarantee.basis})."
     )
 
 
@@ -252,7 +252,13 @@ def _as_json(answer: Fit) -> dict[str, object]:
 
     allowance, ahead = answer.allowance, answer.ahead
     terms = _terms_as_json(allowance.release, allowance.budget)
-    noise = {"clients": ahead.asked, "noise": ahead.noise, "update": ahead.update, "ratio": ahead.ratio}
+    noise = {
+        "clients": ahead.asked,
+        "noise": ahead.noise,
+        "update": ahead.update,
+        "ratio": ahead.ratio,
+        "level": ahead.level,
+    }
     return {
         "mechanism": answer.family.name,
         "parameter": {"name": answer.family.parameter, "value": allowance.parameter},
@@ -271,11 +277,13 @@ def _print_answers(question: Question, answers: list[Fit]) -> None:
     from sordino.privacy.ledger import terms
 
     values = f" of {question.values:,} values" if question.values else ""
-    title = f"{question.rounds} rounds{values} within epsilon {question.budget.limit:g} ({terms(question.budget)})"
+    title = (
+        f"{question.rounds} rounds{values} within epsilon {figure(question.budget.limit)} ({terms(question.budget)})"
+    )
     columns = [Col("mechanism", no_wrap=True), Col("in each round", min_width=17)]
     columns += right("epsilon, one round", "all rounds, ledger", "all rounds, statement")
     if answers[0].averaged:
-        columns += [*right("noise of the average (L2)"), Col("beside an update", "right", min_width=10)]
+        columns += [*right("noise of the average (L2)"), Col("beside the updates", "right", min_width=10)]
     if question.values is not None:
         columns += right("bytes a report")
     spare = ("bytes a report", "noise of the average (L2)", "epsilon, one round")
@@ -285,14 +293,17 @@ def _print_answers(question: Question, answers: list[Fit]) -> None:
 def _row(answer: Fit) -> list[str]:
     allowance, ahead = answer.allowance, answer.ahead
     cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
-    cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
+    cells += [figure(allowance.each), figure(allowance.spent), figure(allowance.total)]
     if answer.averaged:
         cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
     return cells if answer.question.values is None else [*cells, f"{ahead.report_bytes[0]:,}"]
 
 
 def _beside(ahead: Preflight) -> str:
-    return "unknown" if ahead.ratio is None else f"{ahead.ratio:.3g} times"
+    """The noise of all rounds beside all updates, as the words of a pre-flight go by it."""
+    from sordino.report.expectations import printed
+
+    return "unknown" if ahead.level is None else f"{printed(ahead.level):g} times"
 
 
 def _notes(answers: list[Fit]) -> Iterator[str]:
@@ -303,7 +314,7 @@ def _notes(answers: list[Fit]) -> Iterator[str]:
     for answer in answers:
         yield f"{answer.family.name}: proven by {answer.allowance.guarantee.basis}."
         if answer.averaged and (expected := verdict(answer.ahead)) is not None:
-            yield f"    The noise is {_beside(answer.ahead)} an update: {expected}."
+            yield f"    The noise of all rounds is {_beside(answer.ahead)} the updates: {expected}."
     if any(answer.allowance.total > NO_MEANINGFUL_PROTECTION for answer in answers):
         yield f"Above epsilon {NO_MEANINGFUL_PROTECTION:g} there is no meaningful protection."
     yield "The ledger's count holds even if each round is chosen after seeing the last; a statement may prove less."

@@ -267,7 +267,7 @@ class Display(Observer):
         self._progress = progress_of("round", time_left=True)
         self._task = self._progress.add_task("", total=recipe.rounds.count, now="")
         self._printed = 0.0  # when the last plain line was
-        self._terms = ""  # of the budget, until they are said
+        self._limit: float | None = None  # of every client's budget
 
     def __enter__(self) -> Display:
         return self
@@ -281,9 +281,8 @@ class Display(Observer):
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Say what to expect, and begin to show progress."""
-        from sordino.privacy.ledger import terms
-
-        self._terms = terms(federation.budgets[0]) if federation.budgets else ""
+        limits = {budget.limit for budget in federation.budgets or ()}
+        self._limit = limits.pop() if len(limits) == 1 else None
         self._say(f"{self._recipe.name}: {federation.clients:,} clients, {federation.layout.size:,} parameters")
         for sentence in preflight:
             self._say(f"  {sentence}")
@@ -302,13 +301,10 @@ class Display(Observer):
         self._say(f"  {clients:,} clients prepare ...")
 
     def round(self, record: RoundRecord, attendance: Attendance) -> None:
-        """Show one round; before the first figure of what is spent, what it means."""
+        """Show one round, and which share of its budget the client has spent that spent most."""
         figures = _figures(record)
-        if record.spent_max is not None:
-            if self._terms:
-                self._say(f"  Spent: the epsilon of the client that has spent most ({self._terms}).")
-                self._terms = ""
-            figures += f"{', ' if figures else ''}spent {record.spent_max:.3g}"
+        if record.spent_max is not None and self._limit is not None:
+            figures += f"{', ' if figures else ''}{record.spent_max / self._limit:.0%} of the budget spent"
         self._progress.update(self._task, completed=record.round, now=figures)
         if self._progress.disable and figures and time.monotonic() - self._printed >= self.PLAIN_SECONDS:
             self._printed = time.monotonic()
@@ -340,13 +336,25 @@ def _quality(result: Result) -> dict[str, str]:
     return own if own and result.accuracy is None else {**own, ACCURACY: _accuracy(result)}
 
 
+def _epsilon(outcome: Outcome) -> dict[str, str]:
+    """The run's own epsilon, with its terms, beside the accuracy."""
+    from sordino.report.statement import change, lead_figure, onlooker
+
+    if not outcome.statement.rows:
+        return {"epsilon": "nothing was released"}
+    view = outcome.statement.lead
+    figure = lead_figure(view).removeprefix("epsilon ")
+    return {"epsilon": f"{figure}\n{change(view)}, seen by {onlooker(view)}"}
+
+
 def _print_outcome(outcome: Outcome) -> None:
-    from sordino.report.statement import to_text
+    from sordino.report.statement import lead_text
 
     result = outcome.result
     sent = result.bytes_up / max(1, result.rounds) / max(1, result.clients)
     figures = {
         **_quality(result),
+        **_epsilon(outcome),
         "loss": "not finite" if result.loss is None else f"{result.loss:.4f}",
         "rounds": f"{result.rounds} ({result.stopped})",
         "clients": f"{result.clients:,}",
@@ -355,8 +363,9 @@ def _print_outcome(outcome: Outcome) -> None:
     }
     print_table(result.name, left("", ""), (((name, "bold"), figure) for name, figure in figures.items()))
     typer.echo()
-    typer.echo(to_text(outcome.statement))
+    typer.echo(lead_text(outcome.statement))
     if outcome.folder is not None:
+        typer.echo("Other figures, and all proofs, are in statement.txt.")
         typer.echo(f"Everything is in {outcome.folder}; open {outcome.folder / 'report.html'} in a browser.")
 
 
@@ -487,7 +496,7 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> Comparison:
         told = {"metric": comparison.metric, "keys": list(comparison.keys), "notes": list(comparison.notes)}
         print_json({"groups": rows, **told, "files": files})
         return comparison
-    columns = [*left("setting"), *right(comparison.metric, "runs", "rounds"), *left("proven epsilon")]
+    columns = [*left("setting"), *right(comparison.metric, "runs", "rounds"), *left("epsilon")]
     print_table("Comparison", columns, (_comparison_row(comparison, group) for group in comparison.groups))
     for note in comparison.notes:
         typer.echo(note)

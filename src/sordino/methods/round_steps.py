@@ -49,6 +49,7 @@ class Trained:
     states: tuple[ClientState, ...]  #: with the statistics that each client keeps
     loss: Float64s
     failed: NDArray[np.bool_]
+    clipped: Float64s  #: `[K]` share of per-record gradients that private training shortened
 
     @cached_property
     def update(self) -> Floats:
@@ -85,6 +86,7 @@ def train_from(
 
     vectors = np.tile(start, (len(cohort.clients), 1)) if start.ndim == 1 else start.copy()
     loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
+    clipped = np.zeros(len(vectors))
     states, d = list(cohort.states), vectors.shape[1] - method.statistics.size
     for first_step in dict.fromkeys(first_steps):  # clients that go on from the same step are trained together
         rows = [k for k, own in enumerate(cohort.data) if own is not None and first_steps[k] == first_step]
@@ -99,10 +101,10 @@ def train_from(
             first_step=first_step,
         )
         vectors[rows] = _vectors(trained, method.statistics)
-        loss[rows], failed[rows] = trained.local.loss, trained.local.failed
+        loss[rows], failed[rows], clipped[rows] = trained.local.loss, trained.local.failed, trained.local.clipped
         for row, kept in zip(rows, _kept(trained, method.statistics), strict=True):
             states[row] = kept
-    return Trained(start, vectors, tuple(states), loss, failed)
+    return Trained(start, vectors, tuple(states), loss, failed, clipped)
 
 
 def _buffers(statistics: Statistics, released: Floats, states: Sequence[ClientState]) -> dict[str, Tensor] | None:
@@ -144,7 +146,8 @@ def _kept(trained: CohortResult, statistics: Statistics) -> list[ClientState]:
 def send(upload: Upload, cohort: Cohort, values: Floats, draw: Draw, trained: Trained) -> Reported:
     """Clip, randomise and encode `values [K, d]`, which training made."""
     sent = upload.send(cohort.clients, values, draw, cohort.sizes)
-    return Reported(sent.bodies, trained.states, trained.local(sent.clipped, values))
+    clipped = np.maximum(sent.clipped, trained.clipped)  # one of them is none: silos that train privately send as it is
+    return Reported(sent.bodies, trained.states, trained.local(clipped, values))
 
 
 # --- averaging --------------------------------------------------------------------------------------------------------

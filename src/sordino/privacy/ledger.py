@@ -35,6 +35,7 @@ from sordino.errors import (
 )
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, pack, to_json, unpack
+from sordino.report.words import figure
 from sordino.storage.sqlite import Database
 
 _ANYWHERE = Destination()
@@ -94,7 +95,7 @@ class Standing:
 
 def terms(budget: Budget) -> str:
     """The words without which a budget's epsilon means nothing: basis, adversary, adjacency and delta."""
-    return f"{budget.basis}, against {budget.adversary}, adjacency {budget.adjacency}, delta {budget.delta:g}"
+    return f"{budget.basis}, against {budget.adversary}, adjacency {budget.adjacency}, delta {figure(budget.delta)}"
 
 
 def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE) -> float:

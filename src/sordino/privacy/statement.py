@@ -39,6 +39,7 @@ from sordino.privacy.guarantee import (
     as_adjacency,
     kind,
 )
+from sordino.privacy.guessing import best_guess
 from sordino.privacy.terms import adversary_named
 
 NO_MEANINGFUL_PROTECTION = 20.0  #: epsilon above which e^epsilon is half a billion: the words say so
@@ -114,6 +115,11 @@ class Row:
     def clients(self) -> tuple[str, ...]:
         """The clients' names; none where they are not told apart."""
         return self.who.names
+
+    @property
+    def best_guess(self) -> float:
+        """How often an attacker can be right, at most, by what is proven: 0.5 is a tossed coin, 1.0 no bound."""
+        return min(best_guess(self.proven, self.delta), best_guess(self.pure))
 
     @property
     def verdict(self) -> str:
@@ -210,6 +216,11 @@ class View:
         return _ends(row.proven for row in self.rows)
 
     @property
+    def best_guess(self) -> float:
+        """The largest share of right guesses about any client, by what is proven."""
+        return max(row.best_guess for row in self.rows)
+
+    @property
     def claimed(self) -> tuple[float, float] | None:
         """The smallest and the largest claimed epsilon; none where nothing is claimed."""
         claims = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
@@ -260,13 +271,28 @@ def views(rows: Iterable[Row]) -> tuple[View, ...]:
     return tuple(View(tuple(own)) for own in found.values())
 
 
-def leading(found: Sequence[View]) -> View:
-    """The view that a whole run is judged by: the strongest about a client, or about a record if there is none.
+def leading(found: Sequence[View], planned: PlannedFor | None = None) -> View:
+    """The view that a whole run is judged by: the one that it was planned for.
 
-    Where nothing is proven about either, it is the first view: a figure for one value of one upload never leads.
+    Without a plan, or where nothing speaks of it, the strongest about a client, or about a record if there is none;
+    where nothing is proven about either, the first: a figure for one value of one upload never leads.
     """
+    if planned is not None and (own := [view for view in found if planned.fits(view)]):
+        return min(own, key=lambda view: view.proven[1])
     whole = [view for view in found if view.adjacency not in _PARTIAL and not view.unproven]
     return min(whole, key=lambda view: (view.adjacency is not Adjacency.CLIENT, view.proven[1]), default=found[0])
+
+
+@dataclass(frozen=True)
+class PlannedFor:
+    """What a run's budget is about: what may change, and who is looking."""
+
+    adjacency: Adjacency
+    onlooker: str  #: the kind of adversary
+
+    def fits(self, view: View) -> bool:
+        """Whether a view is about the same."""
+        return view.key == (self.onlooker, str(self.adjacency))
 
 
 @dataclass(frozen=True)
@@ -279,6 +305,7 @@ class Statement:
     silent: ClientSet | None = None  #: those who released nothing, where there are such
     caveats: tuple[str, ...] = ()  #: what the figures leave out: the first that is said
     simulated: bool = False  #: whether the run's noise follows from a seed
+    planned: PlannedFor | None = None  #: what the clients' budgets are about; None where there are none
 
     @classmethod
     def of(cls, releases: Iterable[Release], *, delta: float = 1e-5, title: str = "Privacy statement") -> Statement:
@@ -321,6 +348,11 @@ class Statement:
                 found += [View(tuple(row for row in view.rows if row.adversary == crowd)) for crowd in crowds]
         return tuple(found)
 
+    @property
+    def lead(self) -> View:
+        """The view with the run's own figure; there is none where nothing was released."""
+        return leading(self.views, self.planned)
+
     def to_json(self) -> dict[str, object]:
         """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
         packed: dict[str, object] = {
@@ -330,6 +362,7 @@ class Statement:
             "silent": self.silent and self.silent.to_json(),
             "caveats": list(self.caveats),
             "simulated": self.simulated,
+            "planned": self.planned and {"adjacency": str(self.planned.adjacency), "onlooker": self.planned.onlooker},
         }
         json.dumps(packed, allow_nan=False)
         return packed
@@ -338,7 +371,7 @@ class Statement:
     def from_json(cls, packed: Mapping[str, Any]) -> Statement:
         """The statement that `to_json` wrote; what older versions wrote opens too."""
         try:
-            silent = packed.get("silent")
+            silent, planned = packed.get("silent"), packed.get("planned")
             told = any(sentence.startswith(_SIMULATED) for sentence in packed.get("sentences", ()))
             return cls(
                 tuple(map(Row.from_json, packed["rows"])),
@@ -347,6 +380,7 @@ class Statement:
                 None if silent is None else ClientSet.from_json(silent),
                 tuple(packed.get("caveats", ())),
                 bool(packed.get("simulated", told)),
+                planned and PlannedFor(as_adjacency(planned["adjacency"]), str(planned["onlooker"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"statement.json is damaged or of another version: {error!r}") from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from sordino.errors import InvalidInput
-from sordino.privacy.statement import Row, View, leading, views
+from sordino.privacy.statement import PlannedFor, Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
 from sordino.report.run_figure import ACCURACY
@@ -35,11 +35,23 @@ class ComparedRun:
     result: Result
     rounds: tuple[RoundRecord, ...]
     rows: tuple[Row, ...]
+    planned: PlannedFor | None = None  #: what its clients' budgets are about
 
     @property
-    def settings(self) -> dict[str, str]:
-        """What makes this run the same experiment as another, as JSON texts: everything but seed and names."""
-        return {key: to_line(value) for key, value in self.result.settings.items() if key not in _LABELS}
+    def settings(self) -> dict[str, object]:
+        """What makes this run the same experiment as another: everything but seed and names."""
+        return {key: value for key, value in _flat(self.result.settings).items() if key not in _LABELS}
+
+
+def _flat(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings with tables taken apart: `method.target.epsilon` rather than a table `method.target`."""
+    found: dict[str, object] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{key}.{inner}": entry for inner, entry in _flat(value).items()}
+        else:
+            found[key] = value
+    return found
 
 
 def _ratio(run: ComparedRun, total: str, by: str) -> float | None:
@@ -94,7 +106,7 @@ class Repetitions:
     @property
     def settings(self) -> dict[str, object]:
         """The settings they share."""
-        return {key: value for key, value in self.runs[0].result.settings.items() if key not in _LABELS}
+        return self.runs[0].settings
 
     def spread(self, figure: str) -> Spread | None:
         """Mean and deviation over the runs of one of the `FIGURES`, or of the metric."""
@@ -120,7 +132,7 @@ class Repetitions:
     @property
     def lead(self) -> View | None:
         """The view that a whole run is judged by; none where no run has a statement."""
-        return leading(self.views) if self.views else None
+        return leading(self.views, self.runs[0].planned) if self.views else None
 
     def by_round(self) -> list[tuple[int, Spread]]:
         """The metric over the runs in every round in which all of them were evaluated."""
@@ -192,8 +204,9 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
             notes.append(f"{folder.path} is left out: that run is not over.")
             continue
         statement = folder.statement()
-        run = ComparedRun(folder.path, result, folder.rounds(), () if statement is None else statement.rows)
-        seeds = groups.setdefault(tuple(sorted(run.settings.items())), {})
+        rows, planned = ((), None) if statement is None else (statement.rows, statement.planned)
+        run = ComparedRun(folder.path, result, folder.rounds(), rows, planned)
+        seeds = groups.setdefault(tuple(sorted((key, to_line(value)) for key, value in run.settings.items())), {})
         if result.seed in seeds:
             notes.append(
                 f"{folder.path} is left out: {seeds[result.seed].folder} has the same settings and the same seed, and "

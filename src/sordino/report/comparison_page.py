@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
 from sordino.report.compare import UNSET, ComparedRun, Comparison, Repetitions, Spread, is_number, said
+from sordino.report.crown import crowned
+from sordino.report.epsilons import relation
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
 from sordino.report.run_figure import ACCURACY, figure_axis, figure_words
-from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
+from sordino.report.statement import change, claim_terms, guesses, onlooker, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import capital, counted, decimal, deltas, duration, figure, listed, size, span
 from sordino.storage.files import make_folder, write_whole
@@ -49,9 +52,8 @@ def comparison_page(comparison: Comparison) -> str:
             capital(comparison.metric),
             charts(_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)),
         ),
-        section("What is proven, and what was only claimed", _privacy(comparison)),
-        section("What differs", _differences(comparison)),
-        section("Details", _common_settings(comparison), _folders(comparison)),
+        section("Privacy", _privacy(comparison)),
+        section("Details", _differences(comparison), _common_settings(comparison), _folders(comparison)),
     )
 
 
@@ -67,9 +69,25 @@ def _best(comparison: Comparison) -> Markup:
     if (best := comparison.best()) is None:
         return element("p", "No run was evaluated.")
     (spread, group), metric = best, comparison.metric
+    if len(comparison.groups) == 1:
+        return tiles([(metric, _score(metric, spread)), *_lead_tile(group)])
     extreme = "lowest" if comparison.smaller_is_better else "highest"
-    entries = [(f"{extreme} mean {metric}", _score(metric, spread)), ("with", comparison.label(group))]
-    return tiles(entries) if len(comparison.groups) > 1 else tiles([(metric, _score(metric, spread))])
+    crown = crowned(comparison)
+    if not crown:
+        told = "No setting is best: of none is anything meaningful proven."
+        return join([element("p", told), tiles([(f"{extreme} {metric}, unprotected", _score(metric, spread))])])
+    leader, metric_words = crown[0], f"best {metric} under protection"
+    title = metric_words if len(crown) == 1 else f"{metric_words}, {len(crown)} settings tied"
+    entries = [(title, _score(metric, leader.score)), ("with", listed([comparison.label(one) for one in crown]))]
+    if group not in crown:
+        better = "lower" if comparison.smaller_is_better else "higher"
+        entries.append((f"{better}, but unprotected", f"{_score(metric, spread)}, {comparison.label(group)}"))
+    return tiles([*entries, *(_lead_tile(leader) if len(crown) == 1 else [])])
+
+
+def _lead_tile(group: Repetitions) -> list[tuple[str, str]]:
+    """A setting's own epsilon beside its figure."""
+    return [] if group.lead is None else [(f"epsilon ({terms(group.lead)})", span(group.lead.proven))]
 
 
 def _score(metric: str, spread: Spread | None) -> str:
@@ -94,37 +112,36 @@ def _main_table(comparison: Comparison) -> Markup:
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
-    head = [
-        *named,
-        comparison.metric,
-        "runs",
-        "rounds",
-        "a round",
-        "up",
-        "down",
-        f"proven epsilon{common}",
-        "claimed epsilon",
-    ]
-    rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
+    head = [*named, comparison.metric, f"epsilon, proven{common}", "an attacker is right", "runs", "rounds", "a round",
+            "up", "down"]  # fmt: skip
+    best = crowned(comparison) if len(comparison.groups) > 1 else ()
+    rows = [_main_row(comparison, group, keys, bool(common), group in best) for group in comparison.groups]
     note = (
-        "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of them, "
-        "with their proofs, are below."
+        "Up and down are bytes per client and round. Epsilons are those of each run's own page; all others are folded "
+        "away below. Best are the protected settings within the 95 % interval of the best."
     )
-    numbers = frozenset(range(len(named), len(named) + 6))
+    numbers = frozenset({len(named), *range(len(named) + 3, len(head))})
     return join([table(head, rows, numbers=numbers), element("p", note, class_="quiet")])
 
 
-def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool) -> list[object]:
+def _main_row(
+    comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool, is_best: bool
+) -> list[object]:
     named: list[object] = [said(group.settings.get(key, UNSET)) for key in keys] or [comparison.label(group)]
     return [
         *named,
-        element("b", _score(group.metric, group.score)),
+        join(
+            [
+                element("span", "best", class_="badge good") if is_best else None,
+                element("b", _score(group.metric, group.score)),
+            ]
+        ),
+        *_leading_figures(group, common),
         str(len(group.runs)),
         _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
         _mean(group.spread("seconds per round"), duration),
         _mean(group.spread("bytes up per client and round"), size),
         _mean(group.spread("bytes down per client and round"), size),
-        *_leading_figures(group, common),
     ]
 
 
@@ -133,30 +150,28 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
 
 
 def _leading_figures(group: Repetitions, common: bool) -> list[object]:
-    """Proven and claimed epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
+    """The epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
     view = group.lead
     if view is None:
         return ["no statement", ""]
     beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
-    if view.claimed is None:
-        return [join([span(view.proven), beside]), "none"]
-    claim = element("span", f" ({claim_terms(view)})", class_="quiet")
-    return [join([span(view.proven), beside]), join([element("i", span(view.claimed)), claim])]
+    return [element("span", span(view.proven), beside, class_="wide"), element("span", guesses(view), class_="wide")]
 
 
 def _privacy(comparison: Comparison) -> Markup | None:
-    head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict", "proof"]
+    head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict",
+            "beside the setting's own", "proof"]  # fmt: skip
     rows: list[list[object]] = [
-        [comparison.label(group), str(view.adjacency), adversary(view), *_view_cells(view)]
+        [comparison.label(group), change(view), onlooker(view), *_view_cells(view, group.lead)]
         for group in comparison.groups
         for view in group.views
     ]
     if not rows:
         return element("p", "None of these runs has a privacy statement.")
-    return element("div", table(head, rows), class_="card")
+    return folded("All epsilons, proven and claimed, with what proves them", table(head, rows))
 
 
-def _view_cells(view: View) -> list[object]:
+def _view_cells(view: View, lead: View | None) -> list[object]:
     claimed: object = ""
     if view.claimed is not None:
         claimed = element("i", f"{span(view.claimed)} ({claim_terms(view)})")
@@ -165,7 +180,8 @@ def _view_cells(view: View) -> list[object]:
     warning = ": no meaningful protection" if NO_MEANINGFUL_PROTECTION < view.proven[1] < math.inf else ""
     proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
     verdict = "; ".join(verdict for verdict in view.verdicts if verdict != NO_CLAIM)
-    return [proven, claimed, audited, verdict, proof(view) or reasons(view)]
+    beside = "" if lead is None else relation(view, lead)
+    return [proven, claimed, audited, verdict, beside, proof(view) or reasons(view)]
 
 
 # --- plots -----------------------------------------------------------------------------------------------------------
@@ -236,9 +252,9 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
 
     numeric = _numeric_keys(comparison)
     named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
-    note = f"Proven epsilon for {next(iter(found))}; where clients differ, the largest."
+    note = f"Proven for {next(iter(found))}; where clients differ, the largest."
     return _against(
-        comparison, f"{capital(comparison.metric)} against what is proven", proven, named, "proven epsilon", note
+        comparison, f"{capital(comparison.metric)} against epsilon", proven, named, "epsilon, proven", note
     )
 
 
@@ -264,7 +280,11 @@ def _against(
     if len(set(places)) < 2:
         return None
     y = figure_axis(comparison.metric, _reach(comparison, drawn))
-    return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
+    is_epsilon = "epsilon" in label and min(places) > 0
+    x = scales.spread_out(label, places)
+    if is_epsilon:
+        x = replace(scales.logarithmic(f"{label} (log scale)", places), text=figure)
+    return plots.line_chart(title, drawn, x, y, note)
 
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
@@ -293,7 +313,7 @@ def _differences(comparison: Comparison) -> Markup | None:
         [element("code", key), *(said(group.settings.get(key, UNSET)) for group in comparison.groups)]
         for key in comparison.keys
     ]
-    return element("div", table(["key", *(group.name for group in comparison.groups)], rows), class_="card")
+    return folded("Every setting that differs", table(["key", *(group.name for group in comparison.groups)], rows))
 
 
 def _common_settings(comparison: Comparison) -> Markup | None:

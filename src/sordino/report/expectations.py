@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from sordino.privacy.guarantee import Claim, Guarantee
@@ -16,13 +18,22 @@ if TYPE_CHECKING:
     from sordino.runs.preflight import BatchNorm, Outlook, Preflight, ReportLoss
     from sordino.runs.senders import RangeFit
 
-#: (noise / update / sqrt(d T) from which on, what to expect)
-LEVELS = (
-    (0.0, "training should barely notice it"),
-    (0.01, "expect slower training and a somewhat lower accuracy"),
-    (0.03, "expect a clearly lower accuracy"),
-    (0.1, "averaging over rounds helps only partly, expect a far lower accuracy"),
-    (0.3, "expect chance"),
+#: learnt from recorded runs (benchmarks/noise.py): from which level on they kept less than each share
+_BORDERS: list[float] = json.loads((files("sordino.report") / "noise_levels.json").read_text(encoding="utf-8"))[
+    "borders"
+]
+#: (noise / update / sqrt(T) from which on, what to expect)
+LEVELS = tuple(
+    zip(
+        (0.0, *_BORDERS),
+        (
+            "training should barely notice it",
+            "expect a somewhat lower accuracy",
+            "expect a clearly lower accuracy",
+            "expect little more than chance",
+        ),
+        strict=True,
+    )
 )
 OWN_LIMITS = "Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller."
 ONE_BY_ONE = (
@@ -34,9 +45,14 @@ MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are s
 
 
 def verdict(ahead: Preflight) -> str | None:
-    """What to expect of training; None where the size of an update or of the noise is not known."""
+    """What to expect of training, by the level as it is printed; None where updates or noise are not known."""
     level = ahead.level
-    return None if level is None else next(words for least, words in reversed(LEVELS) if level >= least)
+    return None if level is None else next(words for least, words in reversed(LEVELS) if printed(level) >= least)
+
+
+def printed(level: float) -> float:
+    """A level with the two digits that people see, and that the verdict goes by."""
+    return float(f"{level:.2g}")
 
 
 def sentences(ahead: Preflight | None) -> tuple[str, ...]:
@@ -105,16 +121,18 @@ def _noise(ahead: Preflight) -> Iterable[str]:
     if ahead.noise == 0:
         yield f"{who}: no noise is added"
         return
-    if ahead.ratio is None or ahead.level is None:
-        yield f"{who}: the noise of the average has an L2 norm of {_short(ahead.noise)}"
+    if ahead.level is None:
+        lost = "" if ahead.ratio is None else "; an update spread evenly over all values is lost in its grid"
+        yield f"{who}: the noise of the average has an L2 norm of {_short(ahead.noise)}{lost}"
         return
+    rounds = "in the one round" if ahead.rounds == 1 else f"over all {ahead.rounds:,} rounds"
     yield (
-        f"{who}: the noise of the average (L2 norm {_short(ahead.noise)}) is {_times(ahead.ratio)} the size of an "
-        f"update ({_update(ahead)}): {verdict(ahead)}"
+        f"{who}: {rounds} the noise is {printed(ahead.level):,g} times the updates (L2 norms in a round: noise "
+        f"{_short(ahead.noise)}, update {_update(ahead)}): {verdict(ahead)}"
     )
-    if 1 < ahead.ratio < math.inf and ahead.level >= LEVELS[1][0]:
-        wanted = math.ceil(ahead.asked * ahead.ratio**2)
-        yield f"noise falls with the root of the number of clients: it takes {wanted:,} a round to make it as small"
+    if printed(ahead.level) >= LEVELS[1][0]:
+        wanted = math.ceil(ahead.asked * (ahead.level / LEVELS[1][0]) ** 2)
+        yield f"noise falls with the root of the number of clients: with {wanted:,} a round, training barely notices it"
 
 
 def _update(ahead: Preflight) -> str:
@@ -141,7 +159,7 @@ def _budgets(ahead: Preflight) -> Iterable[str]:
 
 def _budget(alike: Sequence[Outlook], total: int) -> str:
     clients = tuple(client for outlook in alike for client in outlook.clients)
-    limit = span((outlook.budget.limit for outlook in alike), shown=lambda limit: f"{limit:g}")
+    limit = span(outlook.budget.limit for outlook in alike)
     return f"the budget of {_who(clients, total)} (epsilon {limit}, {terms(alike[0].budget)})"
 
 
@@ -191,23 +209,23 @@ def _losses(ahead: Preflight) -> Iterable[str]:
 
 def _loss(loss: ReportLoss, ahead: Preflight) -> str:
     g, claim = loss.guarantee, loss.claimed
-    one = f"{'in round 1, ' if loss.differs else ''}one {loss.what}"
-    who = f"{one} of {_who(loss.clients, ahead.clients)} ({g.adjacency}, against {g.adversary})"
-    claimed = "" if claim is None else f"{_claimed(claim, g)}; "
-    if math.isinf(loss.proven):
-        return f"{who}: {claimed}nothing is proven ({getattr(g.loss, 'why', f'at delta {figure(loss.delta)}')})"
-    every = f"over {counted(ahead.rounds, 'round')}{', which differ,' if loss.differs else ''}"
-    rounds = f", {every} {figure(loss.total)}" if ahead.rounds > 1 else ""
-    worth = ": no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
-    proven = f"proven epsilon {figure(loss.proven)}{rounds} at delta {figure(loss.delta)}, by {g.basis}"
-    return f"{who}: {claimed}{proven}{worth}"
+    differing = ", which differ" if loss.differs else ""
+    every = f"the one {loss.what}" if ahead.rounds == 1 else f"{loss.what}, {ahead.rounds:,} rounds{differing}"
+    who = f"{every}, of {_who(loss.clients, ahead.clients)} ({g.adjacency}, against {g.adversary})"
+    claimed = "" if claim is None else f"; {_claimed(claim, g)}"
+    if math.isinf(loss.total):
+        why = getattr(g.loss, "why", f"at delta {figure(loss.delta)}")
+        return f"{who}: nothing is proven ({why}){claimed}"
+    worth = ", no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
+    return f"{who}: proven epsilon {figure(loss.total)} at delta {figure(loss.delta)}{worth}{claimed}"
 
 
 def _claimed(claim: Claim, beside: Guarantee) -> str:
     """A claim with what it is about, where that is not what it stands beside."""
     own, other = ((g.adjacency, g.adversary.kind) for g in (claim, beside))
     about = "" if own == other else f" ({claim.adjacency}, against {claim.adversary})"
-    return f"claimed epsilon {figure(claim.epsilon)}{about}, by {claim.formula}"
+    covers = "all of them" if claim.covers == "schedule" else "one"
+    return f"claimed epsilon {figure(claim.epsilon)} for {covers}{about}, by {claim.formula}"
 
 
 def _who(clients: Sequence[int], total: int) -> str:

@@ -18,6 +18,7 @@ from sordino.report.scales import PlotAxis
 from sordino.report.words import count, counted, decimal, percent
 
 _MOST_COLOURS = 10  #: of categories, in the style sheet
+_LARGEST_CELL = 44.0  #: of a matrix with figures in it
 _MOST_STACKS, _MOST_ROWS, _BINS = 50, 200, 100  #: clients drawn as bars, as rows of a heat map, and rows beyond that
 
 
@@ -55,7 +56,7 @@ def _label_stacks(
         element("text", beside[client], x=area.left - 7, y=area.top + (client + 0.5) * height + 4, text_anchor="end")
         for client in range(0, rows, 1 if rows <= 25 else 5)
     ]
-    drawn = [*vertical_grid(area), *names, element("text", "client", x=0, y=area.bottom + 18, class_="axis")]
+    drawn = [*vertical_grid(area), *names, element("text", "client", x=0, y=area.bottom + 39, class_="axis")]
     ends = np.pad(np.cumsum(table, axis=1), ((0, 0), (1, 0)))
     for client, label in np.argwhere(table).tolist():
         left, right = area.across(ends[client, label]), area.across(ends[client, label + 1])
@@ -169,11 +170,12 @@ class _CellGrid:
 
     @classmethod
     def of(cls, classes: Sequence[str], left: float, top: float, rows: int, height: float | None = None) -> _CellGrid:
-        """As wide as the drawing; without a height, cells are square."""
-        longest, room = max(len(_short(name)) for name in classes), (WIDTH - left) / len(classes)
+        """As wide as the drawing; without a height, cells are square, and no larger than their figures need."""
+        most = WIDTH if height else _LARGEST_CELL
+        longest, room = max(len(_short(name)) for name in classes), min(most, (WIDTH - left) / len(classes))
         is_slanted = longest > 2 and longest * 7.6 > room
         margin = 6.0 + 3.0 * len(_short(classes[-1])) if is_slanted else 6.0
-        width = (WIDTH - margin - left) / len(classes)
+        width = min(most, (WIDTH - margin - left) / len(classes))
         above = 10.0 + 5.4 * longest if is_slanted else 14.0
         return cls(classes, left, top + above, rows, width, height or width, is_slanted)
 

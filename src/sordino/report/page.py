@@ -16,7 +16,7 @@ from sordino.report import matrices, plots, scales
 from sordino.report.folder import RunFolder
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Mark, Reference, Series
-from sordino.report.privacy_section import privacy_section
+from sordino.report.privacy_section import leading_epsilon, privacy_section
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
 from sordino.report.run_figure import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
@@ -72,16 +72,16 @@ def report_page(folder: RunFolder) -> str:
         _header(run),
         _hero(run),
         _notices(run),
-        privacy_section(run.statement),
+        privacy_section(run.statement, run.result),
         section(
             "How it went",
-            charts(_score(run), _accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)),
+            charts(_score(run), _accuracy(run), _loss(run.rounds), _participation(run.rounds)),
             _participation_words(run.rounds),
         ),
-        section("The clients", charts(_budgets(run.result), _labels(run.result))),
+        section("The clients", charts(_labels(run.result)), _ledgers(run)),
         section("Right and wrong answers", charts(*_confusion(run.result))),
         section("What a simulation can see", charts(_signal(run.rounds), _clipped(run.rounds)), _failures(run.rounds)),
-        section("Checked before the start", bullets(checked) if checked else None),
+        section("Checked before the start", folded("What was to be expected", bullets(checked)) if checked else None),
         section("What it cost", _costs(run)),
         section("Do it again", _reproduce(run, folder), _details(run, folder)),
     )
@@ -115,7 +115,8 @@ def _hero(run: _RunContents) -> Markup:
     if run.is_over:
         stopped = f"Why it stopped: {result.stopped.rstrip('.')}."
         entries += [("parameters", count(result.parameters)), ("seed", str(result.seed))]
-    return element("div", _headline(run), tiles(entries), element("p", stopped, class_="stopped"), class_="card hero")
+    headlines = element("div", _headline(run), leading_epsilon(run.statement), class_="headlines")
+    return element("div", headlines, tiles(entries), element("p", stopped, class_="stopped"), class_="card hero")
 
 
 def _headline(run: _RunContents) -> Markup:
@@ -265,6 +266,12 @@ def _bounded(epsilon: float | None) -> float | None:
 # --- clients ---------------------------------------------------------------------------------------------------------
 
 
+def _ledgers(run: _RunContents) -> Markup | None:
+    """Budgets as ledgers count them: other epsilons than the run's own, and so folded away."""
+    drawn = charts(_spending(run), _budgets(run.result))
+    return folded("Budgets, as the clients' ledgers count them", drawn) if drawn else None
+
+
 def _budgets(result: Result) -> Markup | None:
     if result.budget_terms is None or all(budget.spent is None for budget in result.budgets):
         return None
@@ -329,15 +336,18 @@ def _signal(rounds: Sequence[RoundRecord]) -> Markup | None:
     lines: dict[str, _Measure] = {"update": lambda r: _seen(r).update_norm, "noise": lambda r: _seen(r).noise_norm}
     if not any(map(lines["noise"], rounds)) or all(_seen(record).update_norm is None for record in rounds):
         return None
-    note = "Mean length of a client's update, and the length to expect of the noise in the average of the reports."
+    note = (
+        "Mean length of a client's update (of DP-SGD, with the noise in it), and the length to expect of the noise in "
+        "the average of the reports."
+    )
     return _by_round("Signal and noise", rounds, lines, partial(scales.spread_out, "length"), note)
 
 
 def _clipped(rounds: Sequence[RoundRecord]) -> Markup | None:
     if not any(_seen(record).clipped for record in rounds):
         return None
-    note = "Share of values that were cut to the range before they were randomised."
-    axis = lambda values: scales.shares("values clipped", [0.0, *values])  # noqa: E731
+    note = "Share of values that were cut to the range before they were randomised; of DP-SGD, share of gradients."
+    axis = lambda values: scales.shares("clipped", [0.0, *values])  # noqa: E731
     return _by_round("Clipped values", rounds, {"clipped": lambda r: _seen(r).clipped}, axis, note)
 
 

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.report import scales
+from sordino.report import scales, words
 from sordino.report.drawing import HEIGHT, Area, area_for, axes, figure, legend
 from sordino.report.markup import Markup, element, join, number
 from sordino.report.records import ClientBudget
 from sordino.report.scales import PlotAxis
-from sordino.report.words import counted, decimal
+from sordino.report.words import counted, listed, span
 
 COLOURS = 7  #: of series, in the style sheet
 DASHES = (None, "7 4", "2 3", "9 3 2 3")
 _MOST_DOTS, _MOST_TARGETS, _MOST_POINTS = 60, 150, 1000
 _MOST_ERROR_BARS = 12  #: of one line; a line with more points has a band
+_MOST_NAMES = 3  #: of lines that lie on each other
 _MOST_BARS = 60  #: clients with a bar of their own in the plot of budgets
 
 
@@ -62,8 +63,11 @@ def line_chart(
     note: str = "",
     annotations: Sequence[Reference | Mark] = (),
 ) -> Markup:
-    """Lines over a common axis, with their spread where it is known, and what is to be pointed out."""
-    area = area_for(x, y)
+    """Lines over a common axis, with their spread where it is known, and what is to be pointed out.
+
+    Lines that lie on each other are drawn as one, which names them all.
+    """
+    series, area = _distinct(series), area_for(x, y)
     drawn = [
         *(_reference(area, each, series) for each in annotations if isinstance(each, Reference)),
         *(_spread(area, index, one) for index, one in enumerate(series) if one.spread),
@@ -72,6 +76,20 @@ def line_chart(
         _last_value(area, series) if len(series) <= 2 and series[0].points else None,
     ]
     return figure(title, note, _describe(x, y, series), [*axes(area), *drawn], HEIGHT, _line_legend(series))
+
+
+def _distinct(series: Sequence[Series]) -> list[Series]:
+    found: dict[tuple[tuple[tuple[float, float], ...], tuple[float, ...]], list[str]] = {}
+    for one in series:
+        found.setdefault((one.points, one.spread), []).append(one.name)
+    return [Series(_joined(names), *key) for key, names in found.items()]
+
+
+def _joined(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    shown = listed(names if len(names) <= _MOST_NAMES else [names[0], f"{len(names) - 1} others"])
+    return f"{shown} (the same line)"
 
 
 def _line(area: Area, index: int, series: Series) -> Markup:
@@ -88,7 +106,7 @@ def _places(area: Area, points: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def _dot(area: Area, series: Series, x: float, y: float, kind: str) -> Markup:
-    said = f"{series.name}, {area.x.label} {decimal(x)}: {area.y.text(y)}"
+    said = f"{series.name}, {area.x.label} {area.x.text(x)}: {area.y.text(y)}"
     radius = 2.6 if kind == "dot" else 6.0
     return element("circle", element("title", said), cx=area.across(x), cy=area.up(y), r=radius, class_=kind)
 
@@ -193,8 +211,8 @@ def _describe(x: PlotAxis, y: PlotAxis, series: Sequence[Series]) -> str:
     for one in series:
         if one.points:
             (first, begin), (last, end) = one.points[0], one.points[-1]
-            start = "" if len(one.points) == 1 else f" {y.text(begin)} at {x.label} {decimal(first)},"
-            said.append(f"{one.name}:{start} {y.text(end)} at {x.label} {decimal(last)}.")
+            start = "" if len(one.points) == 1 else f" {y.text(begin)} at {x.label} {x.text(first)},"
+            said.append(f"{one.name}:{start} {y.text(end)} at {x.label} {x.text(last)}.")
     return " ".join(said) or "No values."
 
 
@@ -252,19 +270,18 @@ def _budget_values(known: Sequence[tuple[ClientBudget, float]]) -> list[float]:
 
 
 def _budget_words(budget: ClientBudget, spent: float) -> str:
-    against = "" if budget.limit is None else f" of {decimal(budget.limit)}"
+    against = "" if budget.limit is None else f" of {words.figure(budget.limit)}"
     declined = "" if budget.declined == 0 else f", declined {counted(budget.declined, 'time')}"
-    return f"client {budget.client}: spent {decimal(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
+    return (
+        f"client {budget.client}: spent {words.figure(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
+    )
 
 
 def _budget_summary(known: Sequence[tuple[ClientBudget, float]]) -> str:
     if not known:
         return "No client spent anything."
     spent = [value for _, value in known]
-    return (
-        f"{counted(len(known), 'client')} spent {decimal(min(spent))} to {decimal(max(spent))}, "
-        f"median {decimal(statistics.median(spent))}."
-    )
+    return f"{counted(len(known), 'client')} spent {span(spent)}, median {words.figure(statistics.median(spent))}."
 
 
 def _budget_legend(known: Sequence[tuple[ClientBudget, float]]) -> Markup:

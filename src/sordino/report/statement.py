@@ -1,4 +1,4 @@
-"""The privacy statement in words: a line for each figure, sentences for each onlooker and change, and a plain table.
+"""The privacy statement in words: the run's own figure first, then a plain table and sentences for all others.
 
 Everything here reads a `Statement`, fresh or from `Statement.from_json`. A statement about many clients gives spans,
 with the names of those who have the least and the most; `to_json` has everyone's figures.
@@ -23,6 +23,7 @@ from sordino.privacy.statement import (
 )
 from sordino.report.words import capital, count, counted, deltas, few, figure, listed, span
 
+ALWAYS = 0.9995  #: a share of right guesses above which no figure says more than `practically every time`
 HANDFUL = 4  #: groups of clients that are told one by one; more are shown as a span with its ends
 
 CHANGES = {
@@ -32,6 +33,13 @@ CHANGES = {
     Adjacency.LABEL: "the label of one record",
     Adjacency.COORDINATE: "one value of one upload",
 }
+QUESTIONS = {
+    Adjacency.CLIENT: "which of two data sets a client holds",
+    Adjacency.RECORD_REPLACE: "which of two records a client holds",
+    Adjacency.RECORD_ADD_REMOVE: "whether a client holds a certain record",
+    Adjacency.LABEL: "which of two labels a record has",
+    Adjacency.COORDINATE: "which of two values was in an upload",
+}  #: what an attacker would find out
 SIMULATED = (
     "This was a simulation. What is proven is proven for real clients, who draw fresh noise; this run's seed is "
     "public, and so is its noise."
@@ -66,7 +74,7 @@ def adversary(view: View) -> str:
 
 def terms(view: View) -> str:
     """The words without which the proven figures of a view mean nothing."""
-    return f"adjacency {view.adjacency}, against {adversary(view)}, {deltas(view.deltas)}"
+    return f"{change(view)}, seen by {onlooker(view)}, {deltas(view.deltas)}"
 
 
 def trust(view: View) -> str:
@@ -166,6 +174,70 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= HANDFUL else f"{names[0]} and {len(names) - 1:,} more"
 
 
+# --- the run's own figure -------------------------------------------------------------------------------------------
+
+
+def onlooker(view: View) -> str:
+    """Who is looking, in words."""
+    return _onlooker(*view.adversaries)
+
+
+def guesses(view: View) -> str:
+    """How often an attacker is right by what is proven, rounded up: `at most 73 times in 100`; or `no bound`."""
+    share = view.best_guess
+    if view.unproven:
+        return "no bound"
+    if share > ALWAYS:
+        return "practically every time"
+    digits = 0 if share <= 0.99 else 1
+    return f"at most {math.ceil(100 * share * 10**digits - 1e-9) / 10**digits:g} times in 100"
+
+
+def attacker_gain(view: View) -> str:
+    """A proven figure as what an attacker gains over tossing a coin."""
+    asked = f"an attacker who sees what {onlooker(view)} sees and must tell {QUESTIONS[view.adjacency]}"
+    if view.unproven:
+        return f"No bound: nothing proven limits how often {asked} is right."
+    if view.best_guess > ALWAYS:
+        return f"{capital(asked)} may be right {guesses(view)}, instead of every second time."
+    return f"{capital(asked)} is right {guesses(view)}, instead of 50."
+
+
+def lead_figure(view: View) -> str:
+    """The figure with which a page and a statement begin: `epsilon 4.38, proven at delta 1e-5`."""
+    if len(view.unproven) == len(view.rows):
+        return "epsilon infinite: nothing is proven"
+    return f"epsilon {span(view.proven)}, proven at {deltas(view.deltas)}"
+
+
+def lead_facts(statement: Statement) -> dict[str, str]:
+    """The run's own figure in plain words: what it protects, from whom, how, and what that is worth.
+
+    Pages, the statement's text and the terminal all show these, and nothing else before the other figures.
+    """
+    view = statement.lead
+    facts = {
+        "protects" if proof(view) else "about": change(view),
+        "from": onlooker(view),
+        "trusted": trust(view).partition(": ")[2].rstrip("."),
+        "by": noise(view) if proof(view) else "",
+        "not proven": reasons(view),
+        "worth": f"{attacker_gain(view)}{_no_protection(view)}",
+        "clients": "they differ, and no figure stands for all of them" if view.proven[0] != view.proven[1] else "",
+        "claims": f"a paper claims other figures: {', '.join(judged)}" if (judged := verdicts(statement)) else "",
+    }
+    return {name: said for name, said in facts.items() if said}
+
+
+def _no_protection(view: View) -> str:
+    return " That is no meaningful protection." if NO_MEANINGFUL_PROTECTION < view.proven[1] < math.inf else ""
+
+
+def verdicts(statement: Statement) -> tuple[str, ...]:
+    """What proof and experiment say of the claims that the statement has, each verdict once."""
+    return tuple(dict.fromkeys(row.verdict for row in statement.rows if row.verdict != NO_CLAIM))
+
+
 # --- sentences ------------------------------------------------------------------------------------------------------
 
 
@@ -173,17 +245,22 @@ def sentences(statement: Statement) -> tuple[str, ...]:
     """Everything a statement says in words: one sentence for each onlooker and change, not for each client."""
     if not statement.rows:
         return ("Nothing was released: no report left any client, so nothing was lost.",)
-    said = [*statement.caveats, *dict.fromkeys(map(trust, statement.views)), *_view_sentences(statement.views)]
-    if left_out := limits(statement):
-        said.append(left_out)
+    left_out = limits(statement)
+    said = [*statement.caveats, *_figure_sentences(statement), *([left_out] if left_out else [])]
+    return (*said, SIMULATED) if statement.simulated else tuple(said)
+
+
+def _figure_sentences(statement: Statement) -> Iterable[str]:
+    """What is said of all figures: whom they trust, and each of them."""
+    yield from dict.fromkeys(map(trust, statement.views))
+    yield from _view_sentences(statement.views)
     if len({row.who for row in statement.rows}) > 1:
-        said.append(
+        yield (
             "Clients have guarantees of their own: neither the mean nor the largest stands for all of them; the "
             "statement's JSON form has everyone's figures."
         )
     if statement.silent is not None:
-        said.append(f"Clients who sent nothing lost nothing: {named(statement.silent)}.")
-    return (*said, SIMULATED) if statement.simulated else tuple(said)
+        yield f"Clients who sent nothing lost nothing: {named(statement.silent)}."
 
 
 def _view_sentences(views: Sequence[View]) -> Iterable[str]:
@@ -192,11 +269,12 @@ def _view_sentences(views: Sequence[View]) -> Iterable[str]:
     for number, view in enumerate(views):
         why = tuple((row.adversary, row.who, _why(row)) for row in view.rows)
         alike.setdefault(why if _bare(view) else number, []).append(view)
+    told: set[tuple[str, ...]] = set()
     for first, *others in alike.values():
         if others:
             yield _unproven_sentence(first, listed([change(view) for view in (first, *others)]))
         else:
-            yield from view_sentences(first)
+            yield from view_sentences(first, told)
 
 
 def _bare(view: View) -> bool:
@@ -204,11 +282,14 @@ def _bare(view: View) -> bool:
     return len(view.unproven) == len(view.rows) and not any(row.claimed or row.audited for row in view.rows)
 
 
-def view_sentences(view: View) -> tuple[str, ...]:
-    """A view in plain words: figures that differ are given with their ends, and whose these are."""
+def view_sentences(view: View, told: set[tuple[str, ...]] | None = None) -> tuple[str, ...]:
+    """A view in plain words: figures that differ are given with their ends, and whose these are.
+
+    `told` collects the reasons that were given: they are given once.
+    """
     said = [] if len(view.unproven) == len(view.rows) else [_proven_sentence(view)]
     if view.unproven:
-        said.append(_unproven_sentence(view, change(view)))
+        said.append(_unproven_sentence(view, change(view), told))
     if view.claimed is not None:
         said.append(_claim_sentence(view))
     audits = dict.fromkeys(row.audited for row in view.rows)
@@ -220,10 +301,9 @@ def _proven_sentence(view: View) -> str:
     least, most = tied(rows, min), tied(rows, max)
     at, whom = f"at delta {figure(rows[0].delta)}", _share(rows, view.rows)
     if len(view.rows) == 1:
-        words = f"proven epsilon {figure(rows[0].proven)} {at}, by {_by(rows[0])}"
+        words = f"proven epsilon {figure(rows[0].proven)} {at}{_reached(rows[0])}"
     elif least[0].proven == most[0].proven:
-        bases = few(basis for row in rows for basis in row.basis)
-        words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}, by {bases}"
+        words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}"
     else:
         words = f"what is proven differs between {whom}, {at} from {_end(least)} to {_end(most)}"
     return f"{_subject(view, change(view))}: {words}{_worth(rows)}."
@@ -234,16 +314,19 @@ def _subject(view: View, changes: str) -> str:
     return f"{capital(changes)}, seen by {_onlooker(*view.adversaries)}{whose}"
 
 
-def _unproven_sentence(view: View, changes: str) -> str:
-    """That nothing is proven about these changes, for whom and why."""
+def _unproven_sentence(view: View, changes: str, told: set[tuple[str, ...]] | None = None) -> str:
+    """That nothing is proven about these changes, for whom and why; for the same reason if that was told."""
     rows = view.unproven
     whom = ""
     if len(rows) < len(view.rows):
         whom = f" for {_share(rows, view.rows)} ({few(named(row.who) for row in rows)})"
     elif len(rows) > 1:
         whom = " for any client"
-    why = few(reason for row in rows for reason in _why(row))
-    return f"{_subject(view, changes)}: nothing is proven (epsilon is infinite){whom}, because {why}."
+    why = tuple(reason for row in rows for reason in _why(row))
+    because = "for the same reason" if told and why in told else f"because {few(why)}"
+    if told is not None:
+        told.add(why)
+    return f"{_subject(view, changes)}: nothing is proven (epsilon is infinite){whom}, {because}."
 
 
 def _why(row: Row) -> tuple[str, ...]:
@@ -310,14 +393,13 @@ def _whose(rows: Sequence[Row]) -> str:
     return f"{named(first.who)} and {more:,} more" if more else named(first.who)
 
 
-def _by(row: Row) -> str:
-    reached = "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
-    return f"{'; '.join(row.basis)}{reached}"
+def _reached(row: Row) -> str:
+    return "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
 
 
 def _end(rows: Sequence[Row]) -> str:
-    """One end of a span: the figure, whose it is and why it holds."""
-    return f"epsilon {figure(rows[0].proven)} ({_whose(rows)}, by {_by(rows[0])})"
+    """One end of a span: the figure, and whose it is."""
+    return f"epsilon {figure(rows[0].proven)} ({_whose(rows)}{_reached(rows[0])})"
 
 
 def _worth(rows: Sequence[Row]) -> str:
@@ -347,17 +429,36 @@ def _parts(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def to_text(statement: Statement, width: int = 110) -> str:
-    """A plain table with its notes and sentences, for a terminal."""
-    lines = [statement.title, "=" * len(statement.title), ""]
+    """The whole statement as text: its own figure in words, a table of all figures, what proves each, and sentences."""
+    lines = [lead_text(statement, width)]
     if statement.rows:
         cells, notes = _table(statement)
-        lines += [*_aligned(cells), "", *textwrap.wrap(meanings(statement), width), "", "Basis of each proof"]
+        lines += ["All figures", *_aligned(cells), "", *textwrap.wrap(meanings(statement), width), ""]
+        lines += ["Basis of each proof"]
         for note in notes:
             lines += textwrap.wrap(note, width, subsequent_indent="    ")
         lines += ["", "In words"]
-    for sentence in sentences(statement):
-        lines += textwrap.wrap(sentence, width, initial_indent="- ", subsequent_indent="  ")
-    return "\n".join(lines) + "\n"
+        for sentence in _figure_sentences(statement):
+            lines += textwrap.wrap(sentence, width, initial_indent="- ", subsequent_indent="  ")
+        lines += [""]
+    return "\n".join(lines)
+
+
+def lead_text(statement: Statement, width: int = 110) -> str:
+    """The statement's own figure as text, with what it leaves out: all that a terminal shows of it."""
+    lines = [statement.title, "=" * len(statement.title), ""]
+    if not statement.rows:
+        return "\n".join([*lines, *textwrap.wrap(sentences(statement)[0], width), ""])
+    for caveat in statement.caveats:
+        lines += [*textwrap.wrap(caveat, width), ""]
+    lines += [capital(lead_figure(statement.lead)), ""]
+    facts = lead_facts(statement)
+    margin = 2 + max(map(len, facts))
+    for name, said in facts.items():
+        lines += textwrap.wrap(f"{name:<{margin}}{said}", width, subsequent_indent=" " * margin)
+    for said in filter(None, (limits(statement), SIMULATED if statement.simulated else "")):
+        lines += ["", *textwrap.wrap(said, width)]
+    return "\n".join([*lines, ""])
 
 
 def to_json(statement: Statement) -> dict[str, object]:

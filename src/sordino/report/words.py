@@ -60,24 +60,22 @@ def decimal(number: float) -> str:
 
 
 def figure(epsilon: float) -> str:
-    """Three significant digits: 0.444, 12.3, 1.42e3, 2.18e5; infinity in words."""
+    """An epsilon or a delta, wherever one is written: 0.444, 12.3, 47,100, 1.81e7, 1e-5; infinity in words.
+
+    Three digits, but whole numbers below ten million in full: limits are given as such.
+    """
     if math.isinf(epsilon):
         return "infinite"
-    if epsilon == 0:
-        return "0"
+    if float(epsilon).is_integer() and epsilon < 1e7:
+        return f"{epsilon:,.0f}"
     if 1e-3 <= epsilon < 999.5:
         return f"{epsilon:.3g}"
+    if 999.5 <= epsilon < 9.995e6:
+        return f"{float(f'{epsilon:.3g}'):,.0f}"
     return _scientific(epsilon)
 
 
-def readable(epsilon: float) -> str:
-    """Three significant digits, but 2,590 rather than 2.59e3."""
-    if not 999.5 <= epsilon < 9.995e6:
-        return figure(epsilon)
-    return f"{float(f'{epsilon:.3g}'):,.0f}"
-
-
-def span(values: Iterable[float], to: str = " to ", shown: Callable[[float], str] = readable) -> str:
+def span(values: Iterable[float], to: str = " to ", shown: Callable[[float], str] = figure) -> str:
     """`3`, or `2 to 8` where values differ; nothing where there are none."""
     found = list(values)
     return to.join(dict.fromkeys(shown(end(found)) for end in (min, max))) if found else ""

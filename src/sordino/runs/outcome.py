@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
-from sordino.privacy.statement import Statement
+from sordino.privacy.statement import PlannedFor, Statement
 from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget
@@ -42,7 +42,9 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated)
+    budget = next(iter(federation.budgets or ()), None)
+    planned = None if budget is None else PlannedFor(budget.adjacency, budget.adversary.kind)
+    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated, planned=planned)
 
 
 def client_budgets(

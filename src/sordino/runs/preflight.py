@@ -3,10 +3,9 @@
 The mean over n clients of estimates with variances v_k (each summed over the d values) has noise of L2 norm
 sqrt(mean_k v_k / n).
 
-What that does to a model is a rule of thumb. Over T rounds updates add up as T at best and noise as sqrt(T); and noise
-spreads evenly over all d directions while updates keep to few. So what is judged is noise / update / sqrt(d T): below
-0.01 training barely notices it, from 0.3 on nothing is learnt. The rule was set on logistic regression and small
-networks on handwritten digits (docs/planning.md has the measurement); it is no promise.
+What that does to a model is a rule of thumb. Over T rounds updates add up as T at best and noise as sqrt(T): so what is
+judged is noise / update / sqrt(T), by borders that were learnt from the recorded runs of the papers (docs/planning.md);
+they are no promise.
 
 This module has the figures; `sordino.report.expectations` puts them into words.
 """
@@ -239,8 +238,10 @@ class Preflight:
 
     @property
     def level(self) -> float | None:
-        """noise / update / sqrt(d T): what the words go by."""
-        return None if self.ratio is None else self.ratio / math.sqrt(self.values * self.rounds)
+        """noise / update / sqrt(T), the noise of all rounds beside what their updates add up to; None if not known."""
+        if self.ratio is None or math.isinf(self.ratio):
+            return None
+        return self.ratio / math.sqrt(self.rounds)
 
     @property
     def ranges(self) -> tuple[RangeFit, ...]:
@@ -365,9 +366,7 @@ def expected(federation: Federation, name: str, local: LocalView | None = None) 
         found = of_federation(federation)
         return (*expectations.sentences(found), *(own if found is not None else ()))
     failed = (*_slowness(federation), *expectations.rehearsal(int(local.failed.sum()), len(local.failed)))
-    norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
-    found = of_federation(federation, update_norm=norm or None, largest_value=largest or None)
-    return (*failed, *expectations.sentences(found))
+    return (*failed, *expectations.sentences(of_rehearsal(federation, local)))
 
 
 def _slowness(federation: Federation) -> tuple[str, ...]:
@@ -387,6 +386,12 @@ def _head_plan(federation: Federation) -> HeadPlan | None:
     from sordino.runs.head_plan import HeadPlan  # not before it is needed: it brings PyTorch along
 
     return HeadPlan.of_method(federation.method) if isinstance(federation.method, PrivateHead) else None
+
+
+def of_rehearsal(federation: Federation, local: LocalView) -> Preflight | None:
+    """Look ahead with the sizes that clients saw who rehearsed a round. None where nothing is sent."""
+    norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
+    return of_federation(federation, update_norm=norm or None, largest_value=largest or None)
 
 
 def of_federation(
@@ -536,5 +541,5 @@ def _batch_norm(federation: Federation, noise: float | None) -> BatchNorm | None
 
 __all__ = [
     "BatchNorm", "ClientGroup", "Facts", "Outlook", "Preflight", "ReportLoss", "asked_per_round",
-    "expected", "groups_of", "of_federation", "of_preparation",
+    "expected", "groups_of", "of_federation", "of_preparation", "of_rehearsal",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.spending import RoundSpending, spending
-from sordino.privacy.statement import Statement, View, leading
+from sordino.privacy.statement import Statement, View
 from sordino.report.records import Result, RoundRecord
 from sordino.report.statement import adversary, to_json
 
@@ -48,7 +48,7 @@ class RunFigures:
     @property
     def lead(self) -> View | None:
         """The view that leads the statement: what may change, and who is looking; None where nothing was released."""
-        return leading(self.statement.views) if self.statement.rows else None
+        return self.statement.lead if self.statement.rows else None
 
     def spending(self, every: int = 1) -> tuple[RoundSpending, ...]:
         """Proven and claimed epsilon after each round, of the client that lost most, in the view that leads.

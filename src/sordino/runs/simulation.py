@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
+from sordino.methods.silo_dp import SiloDp
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
@@ -29,6 +31,7 @@ from sordino.runs.federation import Federation, wire
 from sordino.runs.loop import ClientSide, Run
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
+from sordino.runs.senders import PrivateSilo
 from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
 from sordino.wire.messages import Plan
 
@@ -78,7 +81,7 @@ def run(
                           observer)  # fmt: skip
                 own.restore(past)
                 with free_if_refused(target, resume=resume):
-                    expected = preflight.expected(federation, recipe.name, _rehearse(federation, fleet))
+                    expected = preflight.expected(federation, recipe.name, rehearse(federation, fleet))
                 return own.go(expected)
             finally:
                 fleet.close()
@@ -147,10 +150,18 @@ class SimulatedClients(ClientSide):
                 failed=len(seen.failed),
                 clipped=seen.mean(seen.clipped),
                 update_norm=seen.mean(seen.updates),
-                noise_norm=outcome.noise,
+                noise_norm=self._noise(outcome, record.reported),
                 delivery=None if timing is None else timing.finished,
             ),
         )
+
+    def _noise(self, outcome: RoundOutcome, reported: int) -> float | None:
+        """The noise in the mean: of the mechanisms, or of training where that is what adds it."""
+        method = self._federation.method
+        if outcome.noise != 0 or not isinstance(method, SiloDp) or not reported:
+            return outcome.noise
+        own = PrivateSilo.of(method.training).noise(self._federation.upload.values)
+        return None if own is None else math.sqrt(own / reported)
 
     def spending(self) -> list[float]:
         """What each client has spent; clients who stand alike share the arithmetic."""
@@ -162,7 +173,7 @@ class SimulatedClients(ClientSide):
         return [spent[id(standing)] for standing in standings]
 
 
-def _rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None:
+def rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None:
     """What a few clients see when they rehearse the first round; None where clients prepare before it."""
     if federation.method.preparation(federation.recipe.name) is not None:
         return None
@@ -170,4 +181,4 @@ def _rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None
     return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
-__all__ = ["SimulatedClients", "run"]
+__all__ = ["SimulatedClients", "rehearse", "run"]

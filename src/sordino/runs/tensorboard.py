@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sordino.errors import InvalidInput
 from sordino.privacy.spending import RoundSpending
-from sordino.privacy.statement import Statement, leading
+from sordino.privacy.statement import Statement
 from sordino.report.statement import terms, to_text
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, statement_of
@@ -74,7 +74,7 @@ class TensorBoard(Observer):
     def _spent(self, round: int, statement: Statement) -> None:
         if not statement.rows:
             return
-        spent = RoundSpending.of(round, leading(statement.views))
+        spent = RoundSpending.of(round, statement.lead)
         for name, epsilon in (("proven", spent.proven), ("claimed", spent.claimed)):
             if epsilon is not None and isfinite(epsilon):
                 self._writer.add_scalar(f"epsilon/{name}", epsilon, round)

@@ -35,6 +35,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.socket_service import respond
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
+from sordino.report.words import figure
 from sordino.web.page_task import PROTOCOL
 from sordino.wire.codec import JsonObject
 from sordino.wire.requests import Request, Response, What
@@ -315,7 +316,8 @@ class Participant:
             self.result.answered += 1
             standing = self.client.standing
             assert standing.budget is not None
-            spent = f"epsilon {standing.spent:.4g} of {standing.budget.limit:.4g} is spent ({terms(standing.budget)})"
+            spent, limit = figure(standing.spent), figure(standing.budget.limit)
+            spent = f"epsilon {spent} of {limit} is spent ({terms(standing.budget)})"
             self.say(f"Reported ({self.result.answered}); {spent}.")
 
 

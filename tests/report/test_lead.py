@@ -1,0 +1,178 @@
+"""One epsilon leads every page, statement and terminal summary; all others are folded away, written in the same way."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary
+from sordino.privacy.guessing import best_guess
+from sordino.privacy.statement import ClientSet, PlannedFor, Row, Statement, View, leading
+from sordino.report.compare import compare
+from sordino.report.comparison_page import comparison_page
+from sordino.report.epsilons import HEAD, LEADS, epsilon_lines
+from sordino.report.page import report_page
+from sordino.report.statement import attacker_gain, guesses, lead_facts, lead_text, to_text
+from sordino.report.words import figure
+from tests.report.pages import Page, outside_details
+from tests.report.runs import a_result, a_round, leave, ordinary, stated, unprotected
+
+EPSILONS = st.floats(0, 60)
+RECORDS = PlannedFor(Adjacency.RECORD_REPLACE, "server")
+
+
+def standing_alone(number, text):
+    """Whether a text has this number, and not as a part of another."""
+    return re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d.,])", text)
+
+
+def row(adjacency=Adjacency.CLIENT, proven=1.0, adversary=SERVER, **more):
+    return Row(adversary, adjacency, 1e-5, proven, math.inf, ("a theorem",), **more)
+
+
+# --- what an attacker gains ------------------------------------------------------------------------------------------
+
+
+@given(EPSILONS)
+def test_under_a_pure_epsilon_the_share_of_right_guesses_is_randomised_response(epsilon):
+    assert best_guess(epsilon) == pytest.approx(math.exp(epsilon) / (1 + math.exp(epsilon)))
+
+
+@given(EPSILONS, st.floats(0, 1))
+def test_with_a_delta_it_is_what_the_best_test_on_the_trade_off_curve_reaches(epsilon, delta):
+    def errors(alpha):  # the trade-off function of (epsilon, delta)-DP, Wasserman and Zhou, Kairouz et al.
+        return max(0.0, 1 - delta - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - delta - alpha))
+
+    corner = (1 - delta) / (1 + math.exp(epsilon))
+    reached = max(1 - (alpha + errors(alpha)) / 2 for alpha in [corner, *(k / 500 for k in range(501))])
+    assert best_guess(epsilon, delta) == pytest.approx(reached, abs=1e-12)
+
+
+def test_no_epsilon_means_a_coin_and_no_bound_means_certainty():
+    assert best_guess(0.0) == 0.5 and best_guess(math.inf) == 1.0 and best_guess(0.0, 1.0) == 1.0
+    for wrong in ((-1.0, 0.0), (1.0, 1.5), (math.nan, 0.0)):
+        with pytest.raises(InvalidInput):
+            best_guess(*wrong)
+
+
+@given(EPSILONS)
+def test_the_number_shown_is_never_below_the_bound(epsilon):
+    view = View((row(proven=epsilon),))
+    shown = guesses(view)
+    if found := re.search(r"at most ([\d.]+) times in 100", shown):
+        assert 100 * view.best_guess <= float(found[1]) + 1e-6 <= 100 * view.best_guess + 1.001
+    else:
+        assert view.best_guess > 0.999
+
+
+def test_only_what_is_proven_is_said_as_a_gain():
+    assert guesses(View((row(proven=math.inf),))) == "no bound"
+    assert attacker_gain(View((row(proven=math.inf),))).startswith("No bound")
+    assert "times in 100" not in attacker_gain(unprotected().lead)
+
+
+def test_the_gain_is_that_of_the_client_who_has_lost_most():
+    assert View((row(proven=1.0), row(proven=2.0))).best_guess == best_guess(2.0, 1e-5)
+    assert replace(row(proven=2.0), pure=2.0).best_guess == best_guess(2.0)
+
+
+# --- which figure leads ----------------------------------------------------------------------------------------------
+
+
+def test_the_figure_that_was_planned_for_leads_even_where_another_is_smaller():
+    found = [View((row(adjacency, proven),)) for adjacency, proven in (
+        (Adjacency.CLIENT, 90.0), (Adjacency.RECORD_REPLACE, 9.0), (Adjacency.RECORD_ADD_REMOVE, 4.0))]  # fmt: skip
+    assert leading(found) is found[0]
+    assert leading(found, RECORDS) is found[1]
+    assert leading(found, PlannedFor(Adjacency.RECORD_ADD_REMOVE, "server")) is found[2]
+    assert leading(found, PlannedFor(Adjacency.RECORD_REPLACE, "summed")) is found[0]
+
+
+def test_a_plan_of_which_nothing_is_proven_leads_all_the_same():
+    found = [View((row(Adjacency.RECORD_REPLACE, math.inf),)), View((row(Adjacency.RECORD_ADD_REMOVE, 1.0),))]
+    assert leading(found, RECORDS) is found[0] and leading(found) is found[1]
+
+
+def test_what_was_planned_comes_back_from_json():
+    planned = Statement((row(Adjacency.RECORD_REPLACE), row()), 1e-5, planned=RECORDS)
+    again = Statement.from_json(planned.to_json())
+    assert again.planned == RECORDS and again.lead.adjacency is Adjacency.RECORD_REPLACE
+    old = planned.to_json()
+    del old["planned"]
+    assert Statement.from_json(old).planned is None
+
+
+def test_the_statement_begins_with_its_own_figure_and_gives_each_proof_once():
+    statement = replace(stated(rounds=10), planned=PlannedFor(Adjacency.CLIENT, "server"))
+    text = to_text(statement)
+    assert text.index(figure(statement.lead.proven[0])) < text.index("All figures")
+    for basis in {basis for own in statement.rows for basis in own.basis}:
+        assert text.count(basis) == 1
+    assert text.startswith(lead_text(statement))
+    assert set(lead_facts(statement)) >= {"protects", "from", "trusted", "by", "worth", "claims"}
+    assert set(lead_facts(unprotected())) == {"about", "from", "trusted", "not proven", "worth"}
+
+
+def test_every_epsilon_is_in_one_table_and_says_how_it_relates():
+    result = a_result([a_round(1)], settings={"method.target": {"epsilon": 3.0, "delta": 1e-5}})
+    lines = epsilon_lines(stated(), result)
+    assert lines[0].relation == LEADS and [line.relation for line in lines].count(LEADS) == 1
+    assert all(line.relation and len(line.cells) == len(HEAD) for line in lines)
+    assert {line.kind for line in lines} == {"proven", "claimed", "limit", "spent", "target"}
+    assert all(not line.guesses for line in lines if line.kind != "proven")
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("statement", [stated(), stated((2.0, 4.0, 8.0)), unprotected(), stated(rounds=7)])
+def test_one_epsilon_leads_a_page_and_all_others_are_folded_away(tmp_path, statement):
+    rounds = [a_round(1), a_round(2)]
+    preflight = ("One update: proven epsilon 0.94, over 20 rounds 4.38 at delta 1e-5.",)
+    folder = leave(tmp_path / "run", rounds, a_result(rounds, preflight=preflight), statement)
+    page = Page(report_page(folder))
+    shown = outside_details(page.text)
+    assert page.text.count("lead-epsilon") - page.text.count(".lead-epsilon") == 1
+    (lead,) = re.findall(r'<div class="headline lead-epsilon">(.*?)</div>', shown)
+    rest = shown.replace(lead, "")
+    numbers = {line.epsilon for line in epsilon_lines(statement, a_result(rounds)) if len(line.epsilon) > 2}
+    assert numbers and not [number for number in numbers if standing_alone(number, rest)]
+    assert "epsilon 0.94" not in shown and "epsilon 0.94" in page.text
+
+
+def test_the_epsilon_stands_beside_the_accuracy(tmp_path):
+    page = report_page(ordinary(tmp_path / "run"))
+    (heads,) = re.findall(r'<div class="headlines">(.*?)</dl>', page, re.DOTALL)
+    assert "accuracy on the test set" in heads and "lead-epsilon" in heads and "An attacker who sees" in heads
+
+
+@given(st.floats(1e-12, 1e12))
+def test_an_epsilon_is_written_with_three_digits_in_one_way(epsilon):
+    shown = figure(epsilon)
+    assert float(shown.replace(",", "")) == pytest.approx(epsilon, rel=6e-3)
+    assert ("e" in shown) == (not 9.995e-4 <= epsilon < (1e7 if epsilon.is_integer() else 9.995e6))
+
+
+def test_a_limit_is_written_in_full():
+    assert [figure(limit) for limit in (2345.0, 5.0, 1e6, 0.0)] == ["2,345", "5", "1,000,000", "0"]
+
+
+@pytest.mark.parametrize("proven", [47_123.4, 4.3801, 1.81e7, 0.94012])
+def test_the_same_number_is_written_the_same_way_on_page_statement_and_comparison(tmp_path, proven):
+    statement = Statement((row(proven=proven),), 1e-5)
+    rounds = [a_round(1)]
+    folder = leave(tmp_path / "run", rounds, a_result(rounds, budgets=()), statement)
+    compared = compare([folder])
+    for text in (report_page(folder), to_text(statement), lead_text(statement), comparison_page(compared)):
+        rest = text.replace(figure(proven), "")
+        assert figure(proven) in text
+        assert not any(standing_alone(f"{proven:{how}}", rest) for how in (".2e", ".4g", ".3f", ",.1f"))
+
+
+def test_a_shuffler_of_unlike_sizes_is_named_with_both(tmp_path):
+    rows = tuple(row(adversary=Adversary("shuffled", n), who=ClientSet((f"client {n}",), 1)) for n in (9, 100))
+    assert "9 to 100 clients" in lead_facts(Statement(rows, 1e-5))["from"]
