@@ -253,9 +253,7 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
     numeric = _numeric_keys(comparison)
     named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
     note = f"Proven for {next(iter(found))}; where clients differ, the largest."
-    return _against(
-        comparison, f"{capital(comparison.metric)} against epsilon", proven, named, "epsilon, proven", note
-    )
+    return _against(comparison, f"{capital(comparison.metric)} against epsilon", proven, named, "epsilon, proven", note)
 
 
 def _against(
