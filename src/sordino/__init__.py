@@ -2,7 +2,7 @@
 
 import sordino
 outcome = sordino.run(sordino.Recipe.load("quickstart"), folder="runs/quickstart")
-print(outcome.accuracy, outcome.statement.to_text())
+print(outcome.accuracy, outcome.statement.lead.proven)
 found = sordino.audit("runs/quickstart")
 model = sordino.load_model("runs/quickstart")
 """
