@@ -46,6 +46,17 @@ def a_run(
     return leave(base / name, rounds, result, statement or promise())
 
 
+def a_regression(
+    base: Path, name: str, error: float, *, interval: tuple[float, float] | None = None, epsilon: float = 2.0
+) -> RunFolder:
+    """A run that is judged by its mean absolute error."""
+    rounds = [replace(a_round(k, None), seconds=0.5, score=error * (3 - k)) for k in (1, 2)]
+    settings = {**DEFAULTS, "seed": 1, "name": name, "method.clip": error}
+    judged = {"metric": "mae", "score": error, "interval": interval, "smaller_is_better": True}
+    result = a_result(rounds, name=name, settings=settings, confusion=None, **judged)
+    return leave(base / name, rounds, result, promise(epsilon))
+
+
 def table(comparison: Comparison) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(comparison.to_csv())))
 
@@ -200,6 +211,19 @@ def test_equal_runs_share_the_crown_whatever_the_interval(tmp_path):
         for name in "ab"
     ]
     assert best(*bare) == {"a", "b"}
+
+
+def test_of_a_metric_that_should_be_small_the_smallest_is_best(tmp_path):
+    runs = [
+        a_regression(tmp_path, "far", 9.0, interval=(8.5, 9.5)),
+        a_regression(tmp_path, "near", 3.0, interval=(2.5, 3.5)),
+        a_regression(tmp_path, "tied", 3.4, interval=(3.0, 3.8)),
+        a_regression(tmp_path, "bare", 1.0, epsilon=math.inf),
+    ]
+    comparison = compare(runs)
+    assert [group.name for group in crowned(comparison)] == ["near", "tied"]
+    page = comparison_page(comparison)
+    assert "lower, but unprotected" in page
 
 
 @pytest.mark.parametrize("unprotected", [math.inf, 20.5])

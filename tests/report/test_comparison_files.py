@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sordino.errors import InvalidInput
 from sordino.report.compare import compare
 from sordino.report.comparison_figure import check_figure, over_epsilon, over_rounds, write_figure
-from sordino.report.comparison_table import latex_text, table_rows, to_latex, to_markdown, write_table
-from tests.report.test_compare import a_run, promise
+from sordino.report.comparison_table import latex_text, table_head, table_rows, to_latex, to_markdown, write_table
+from tests.report.test_compare import a_regression, a_run, promise
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -125,3 +125,12 @@ def test_matplotlib_draws_for_print(runs, tmp_path, suffix, magic):
     pytest.importorskip("matplotlib")
     write_figure(compare(runs), tmp_path / f"f{suffix}", "epsilon")
     assert (tmp_path / f"f{suffix}").read_bytes().startswith(magic)
+
+
+def test_another_metric_is_in_tables_and_figures_in_its_own_unit(tmp_path):
+    comparison = compare([a_regression(tmp_path, name, error) for name, error in (("a", 31.5), ("b", 40.25))])
+    assert table_head(comparison)[1] == "mae"
+    assert [row[1] for row in table_rows(comparison)] == ["31.5", "40.25"]
+    drawn = over_rounds(comparison)
+    assert (drawn.metric, drawn.lines[0].points) == ("mae", ((1.0, 63.0), (2.0, 31.5)))
+    ElementTree.fromstring(drawn.to_svg())

@@ -1,4 +1,4 @@
-"""One figure of a comparison as a file: accuracy over rounds, or against the proven epsilon.
+"""One figure of a comparison as a file: its metric over rounds, or against the proven epsilon.
 
 SVG is drawn here and needs nothing. PDF and PNG are drawn by matplotlib, as is what a notebook shows.
 """
@@ -19,8 +19,10 @@ from sordino.report.compare import Comparison, Repetitions, Spread, is_number
 from sordino.report.drawing import HEIGHT, WIDTH
 from sordino.report.markup import Markup, element
 from sordino.report.plots import COLOURS, DASHES, Series, line_chart
+from sordino.report.run_figure import ACCURACY, figure_axis
 from sordino.report.statement import terms
 from sordino.report.style import light_colours
+from sordino.report.words import capital
 from sordino.storage.files import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -33,19 +35,20 @@ _MOST_BARS = 12  #: error bars of one line; a line with more points has a band
 
 @dataclass(frozen=True)
 class ComparisonFigure:
-    """Lines with their spread, and the name of the axis below them; accuracies are shares."""
+    """Lines of a metric with their spread, and the name of the axis below them; accuracies are shares."""
 
     title: str
     label: str
     lines: tuple[Series, ...]
     note: str = ""  #: what the places mean
     logarithmic: bool = False
+    metric: str = ACCURACY
 
     def to_svg(self) -> str:
         """A drawing that needs no style sheet and no other file."""
         places = [x for line in self.lines for x, _ in line.points]
         axis = scales.logarithmic if self.logarithmic else scales.rounds if self.label == "round" else scales.linear
-        chart = line_chart(self.title, self.lines, axis(self.label, places), scales.shares("accuracy", self._reach()))
+        chart = line_chart(self.title, self.lines, axis(self.label, places), figure_axis(self.metric, self._reach()))
         inner = re.search(r"<svg.*?</svg>", chart, re.DOTALL)
         assert inner is not None
         drawing = inner[0].replace("<svg ", f'<svg y="{_TITLE}" width="{WIDTH}" height="{HEIGHT}" ', 1)
@@ -79,23 +82,25 @@ class ComparisonFigure:
     def _reach(self) -> list[float]:
         """Everything that the axis must hold."""
         spreads = [(y, s) for line in self.lines for (_, y), s in zip(line.points, _spread(line), strict=True)]
-        return [end for y, s in spreads for end in (max(0.0, y - s), min(1.0, y + s))]
+        ends = [end for y, s in spreads for end in (y - s, y + s)]
+        return [min(1.0, max(0.0, end)) for end in ends] if self.metric == ACCURACY else ends
 
     def draw(self, axes: Axes) -> Axes:
-        """Draw the lines on axes of matplotlib, in per cent."""
+        """Draw the lines on axes of matplotlib, accuracies in per cent."""
+        factor, unit = (100, " (%)") if self.metric == ACCURACY else (1, "")
         for index, line in enumerate(self.lines):
             x, y = zip(*line.points, strict=True)
-            percent, spread = [100 * value for value in y], [100 * value for value in _spread(line)]
+            height, spread = [factor * value for value in y], [factor * value for value in _spread(line)]
             dash = DASHES[index % len(DASHES)]
             style = "-" if dash is None else (0, tuple(float(part) / 2 for part in dash.split()))
             bars = spread if any(spread) and len(x) <= _MOST_BARS else None
-            drawn = axes.errorbar(x, percent, bars, label=line.name, linestyle=style, marker="o", ms=3, capsize=3)[0]
+            drawn = axes.errorbar(x, height, bars, label=line.name, linestyle=style, marker="o", ms=3, capsize=3)[0]
             if any(spread) and bars is None:
-                low, high = ([a + sign * b for a, b in zip(percent, spread, strict=True)] for sign in (-1, 1))
+                low, high = ([a + sign * b for a, b in zip(height, spread, strict=True)] for sign in (-1, 1))
                 axes.fill_between(x, low, high, alpha=0.16, color=drawn.get_color())
         if self.logarithmic:
             axes.set_xscale("log")
-        axes.set(title=self.title, xlabel=f"{self.label}\n{self.note}".rstrip(), ylabel="accuracy (%)")
+        axes.set(title=self.title, xlabel=f"{self.label}\n{self.note}".rstrip(), ylabel=f"{self.metric}{unit}")
         axes.legend()
         return axes
 
@@ -125,16 +130,16 @@ def _sheet() -> str:
 
 
 def over_rounds(comparison: Comparison) -> ComparisonFigure:
-    """Accuracy over rounds: the mean over seeds, with one standard deviation to both sides."""
+    """The metric over rounds: the mean over seeds, with one standard deviation to both sides."""
     lines = [
         _line(comparison.label(group), [(float(number), spread) for number, spread in group.by_round()])
         for group in comparison.groups
     ]
-    return _figure("Accuracy over rounds", "round", lines)
+    return _figure(comparison, "over rounds", "round", lines)
 
 
 def over_epsilon(comparison: Comparison) -> ComparisonFigure:
-    """Accuracy against the proven epsilon that leads the statements; where clients differ, against the largest.
+    """The metric against the proven epsilon that leads the statements; where clients differ, against the largest.
 
     Epsilons about different changes or onlookers stand on no common axis. What has no finite one is left out.
     """
@@ -143,19 +148,19 @@ def over_epsilon(comparison: Comparison) -> ComparisonFigure:
     if len(meanings) > 1:
         raise InvalidInput(
             f"these runs' epsilons mean different things ({'; '.join(meanings)}) and stand on no common axis: compare "
-            "runs of one kind, or draw accuracy over rounds"
+            "runs of one kind, or draw the metric over rounds"
         )
     numeric = {key for key in comparison.keys if all(is_number(group.settings.get(key)) for group, _ in known)}
     lines: dict[str, list[tuple[float, Spread]]] = {}
     for group, view in known:
-        if group.accuracy is not None:
+        if group.score is not None:
             name = _name(comparison, group, numeric)
-            lines.setdefault(name, []).append((view.proven[1], group.accuracy))
+            lines.setdefault(name, []).append((view.proven[1], group.score))
     found = [_line(name, sorted(points, key=lambda point: point[0])) for name, points in lines.items()]
     places = [x for line in found for x, _ in line.points]
     wide = bool(places) and min(places) > 0 and max(places) > 3 * min(places)
     label = f"proven epsilon{' (log scale)' if wide else ''}"
-    return _figure("Accuracy against what is proven", label, found, next(iter(meanings), ""), logarithmic=wide)
+    return _figure(comparison, "against what is proven", label, found, next(iter(meanings), ""), logarithmic=wide)
 
 
 def _name(comparison: Comparison, group: Repetitions, numeric: set[str]) -> str:
@@ -163,7 +168,7 @@ def _name(comparison: Comparison, group: Repetitions, numeric: set[str]) -> str:
     if comparison.named:
         return group.name
     others = [key for key in comparison.keys if key not in numeric]
-    return comparison.words(group, others) or "accuracy"
+    return comparison.words(group, others) or comparison.metric
 
 
 def _line(name: str, found: list[tuple[float, Spread]]) -> Series:
@@ -173,12 +178,12 @@ def _line(name: str, found: list[tuple[float, Spread]]) -> Series:
 
 
 def _figure(
-    title: str, label: str, lines: list[Series], note: str = "", *, logarithmic: bool = False
+    comparison: Comparison, what: str, label: str, lines: list[Series], note: str = "", *, logarithmic: bool = False
 ) -> ComparisonFigure:
-    drawn = tuple(line for line in lines if line.points)
+    drawn, title = tuple(line for line in lines if line.points), f"{capital(comparison.metric)} {what}"
     if not drawn:
         raise InvalidInput(f"no run has what '{title}' shows: run recipes that evaluate, with a finite epsilon for it")
-    return ComparisonFigure(title, label, drawn, note, logarithmic)
+    return ComparisonFigure(title, label, drawn, note, logarithmic, comparison.metric)
 
 
 OVER: dict[str, Callable[[Comparison], ComparisonFigure]] = {"rounds": over_rounds, "epsilon": over_epsilon}

@@ -8,18 +8,22 @@ from pathlib import Path
 
 from sordino.errors import InvalidInput
 from sordino.report.compare import Comparison, Repetitions
+from sordino.report.run_figure import ACCURACY
 from sordino.report.statement import adversary
-from sordino.report.words import figure, span
+from sordino.report.words import decimal, figure, span
 from sordino.storage.files import make_folder, write_whole
 
-HEAD = (
-    "setting", "accuracy (%)", "runs", "rounds", "proven epsilon", "claimed epsilon", "delta", "adjacency", "against",
-)  # fmt: skip
+_HEAD = ("runs", "rounds", "proven epsilon", "claimed epsilon", "delta", "adjacency", "against")
 _TEXT = frozenset({0, 7, 8})  #: columns of words; the others are numbers
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": "$<$", ">": "$>$",
 }  # fmt: skip
+
+
+def table_head(comparison: Comparison) -> list[str]:
+    """The columns' names; accuracies are in per cent."""
+    return ["setting", "accuracy (%)" if comparison.metric == ACCURACY else comparison.metric, *_HEAD]
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
@@ -28,12 +32,12 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _row(comparison: Comparison, group: Repetitions) -> list[str]:
-    spread, accuracy = group.accuracy, "not measured"
+    spread, score = group.score, "not measured"
     if spread is not None:
-        accuracy = f"{100 * spread.mean:.2f}"
-        accuracy += "" if spread.deviation is None else f" ± {100 * spread.deviation:.2f}"
+        score = _number(group.metric, spread.mean)
+        score += "" if spread.deviation is None else f" ± {_number(group.metric, spread.deviation)}"
     rounds = span([run.result.rounds for run in group.runs], "-", lambda value: f"{value:.0f}")
-    first = [comparison.label(group), accuracy, str(len(group.runs)), rounds]
+    first = [comparison.label(group), score, str(len(group.runs)), rounds]
     view = group.lead
     if view is None:
         return [*first, "no statement", "", "", "", ""]
@@ -42,20 +46,26 @@ def _row(comparison: Comparison, group: Repetitions) -> list[str]:
     return [*first, span(view.proven), claimed, delta, str(view.adjacency), adversary(view)]
 
 
+def _number(metric: str, value: float) -> str:
+    return f"{100 * value:.2f}" if metric == ACCURACY else decimal(value)
+
+
 def to_markdown(comparison: Comparison) -> str:
     """A table in Markdown, numbers to the right."""
-    rules = ["---" if column in _TEXT else "---:" for column in range(len(HEAD))]
-    lines = [HEAD, rules, *table_rows(comparison)]
+    head = table_head(comparison)
+    rules = ["---" if column in _TEXT else "---:" for column in range(len(head))]
+    lines = [head, rules, *table_rows(comparison)]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def to_latex(comparison: Comparison) -> str:
     """A `tabular` with the rules of the package booktabs."""
-    columns = "".join("l" if column in _TEXT else "r" for column in range(len(HEAD)))
+    head = table_head(comparison)
+    columns = "".join("l" if column in _TEXT else "r" for column in range(len(head)))
     body = "".join(_latex_line(row) for row in table_rows(comparison))
     return (
         "% \\usepackage{booktabs}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{_latex_line(HEAD)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{_latex_line(head)}\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
     )
 
 
@@ -90,4 +100,4 @@ def write_table(comparison: Comparison, path: Path) -> None:
     write_whole(path, FORMS[path.suffix](comparison).encode())
 
 
-__all__ = ["FORMS", "check_table", "latex_text", "table_rows", "to_latex", "to_markdown", "write_table"]
+__all__ = ["FORMS", "check_table", "latex_text", "table_head", "table_rows", "to_latex", "to_markdown", "write_table"]
