@@ -33,7 +33,7 @@ from sordino.learning.columns import (
 )
 from sordino.learning.examples import Normalisation
 from sordino.learning.own_data import from_csv
-from sordino.learning.tables import Frame
+from sordino.learning.tables import Features, Frame, Header
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe, RecipeInvalid
@@ -374,6 +374,23 @@ class Year(ColumnSpec):
         return np.array([[(int(cell[:4]) - self.first) / 10] for cell in cells], np.float32)
 
 
+class Standardised(Year):
+    """Numbers less the mean of all that it is given: a rule that would let one record change every other."""
+
+    kind: str = tag("standardised", "numbers less their mean")
+
+    def encode(self, cells: Sequence[str]) -> NDArray[np.float32]:
+        numbers = np.array([[float(cell)] for cell in cells], np.float32)
+        return numbers - numbers.mean()
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=6))
+def test_a_kind_of_ones_own_sees_one_cell_at_a_time(cells: list[int]) -> None:
+    header = Header.of(Frame("memory", {}), ["a"], named=True)
+    features = Features(header, (0,), {"a": Standardised(first=0)})
+    assert features.values([(line, [str(cell)]) for line, cell in enumerate(cells)]).tolist() == [[0.0]] * len(cells)
+
+
 YEAR = "tests.learning.test_columns:Year"
 
 
@@ -421,7 +438,7 @@ TOKENS = {"note": {"kind": "tokens", "vocabulary": ["fever", "cough", "well"], "
 
 
 def tokens(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
-    data = {**recipe.to_dict()["data"], "columns": TOKENS}
+    data = {**recipe.to_dict()["data"], "columns": TOKENS, "test": recipe.data.source}  # most of its notes are equal
     return Recipe.from_dict({**recipe.to_dict(), "data": data, **READER, **changes})
 
 
@@ -440,7 +457,7 @@ def test_tokens_train_an_own_lstm_privately(recipe: Recipe) -> None:
     method = {"name": "silo-dp", "noise_multiplier": 1.0, "announced_size": 20}
     given_tokens = tokens(
         recipe, {"method": method, "rounds": {"count": 1}, "training": {"optimizer": {"name": "sgd", "lr": 0.1}}}
-    )
+    ).with_({"model.per_record": True})
     outcome = sordino.run(given_tokens)
     assert np.isfinite(outcome.parameters).all()
     proven = [row for row in outcome.statement.rows if row.adjacency is Adjacency.RECORD_ADD_REMOVE]

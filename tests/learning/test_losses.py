@@ -172,7 +172,7 @@ def test_private_training_refuses_a_loss_that_is_no_mean_over_records(loss: Any)
 
 
 def test_silos_train_by_own_losses_of_single_records_and_are_proven_the_same() -> None:
-    own = wire(recipe({**SILO, "model.loss": {"kind": f"{HERE}:squared"}})).method
+    own = wire(recipe({**SILO, "model.per_record": True, "model.loss": {"kind": f"{HERE}:squared"}})).method
     plain = wire(recipe(SILO)).method
     plan = plain.plan(plain.init(), "x")
     assert own.releases(plan)[0][0].guarantees == plain.releases(plan)[0][0].guarantees

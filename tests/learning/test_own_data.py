@@ -626,3 +626,22 @@ def test_errors_inside_the_function_are_its_own(module: Callable[[str], None]) -
     module(WARD_DATA)
     with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
         from_function("ward_data:broken")
+
+
+@pytest.mark.parametrize("fraction", [0.3, 0.5, 0.8])
+def test_a_hold_out_of_equal_rows_is_refused_where_it_misses_its_share(tmp_path: Path, fraction: float) -> None:
+    """Equal examples go together: of two different ones in a thousand, none, half or all are held out."""
+    path = write(tmp_path / "t.csv", "age,outcome\n" + "1,ill\n2,well\n" * 500)
+    given = {"label": "outcome", "classes": ["well", "ill"], "normalisation": Normalisation()}
+    try:
+        found = from_csv(path, test=fraction, **given)
+    except InvalidInput as error:
+        assert "equal" in str(error)
+    else:
+        assert abs(len(found.test) / 1000 - fraction) <= 0.08
+
+
+def test_a_table_with_other_separators_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "age;outcome\n1;ill\n")
+    with pytest.raises(InvalidInput, match="semicolons"):
+        from_csv(path, test=None, label="outcome", classes=["well", "ill"], normalisation=Normalisation())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sordino.methods.silo_dp import REMEMBERS
+from sordino.methods.silo_dp import REMEMBERS, UNDECLARED
 from sordino.privacy.guarantee import Infinite, PoissonGaussian
 from sordino.runs.federation import wire
 from tests.engine import tiny
@@ -15,11 +15,11 @@ PRIVATE: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(method: str, network: str) -> list[Any]:
+def losses(method: str, network: str, **model: Any) -> list[Any]:
     recipe = tiny.recipe(
         {
             "method": PRIVATE[method],
-            "model": {"name": f"tests.methods.own_networks:{network}"},
+            "model": {"name": f"tests.methods.own_networks:{network}", "per_record": True, **model},
             "training": {"optimizer": {"name": "sgd", "lr": 0.1}},
             "clients.epsilon": None,
         }
@@ -40,3 +40,14 @@ def test_of_a_network_that_keeps_something_between_records_nothing_is_proven(met
     found = losses(method, network)
     assert len(found) == (2 if method == "silo-dp" else 4)
     assert set(found) == {Infinite(REMEMBERS)}
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+@pytest.mark.parametrize(
+    "model",
+    [{"per_record": False}, {"per_record": False, "name": "logistic", "loss": {"kind": "torch.nn:CrossEntropyLoss"}}],
+    ids=["network", "loss"],
+)
+def test_of_own_code_that_nobody_vouches_for_nothing_is_proven(method: str, model: dict[str, Any]) -> None:
+    """Tests on public records cannot see what code keeps from a rare record, or after its thousandth call."""
+    assert set(losses(method, "Plain", **model)) == {Infinite(UNDECLARED)}

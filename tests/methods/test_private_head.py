@@ -48,7 +48,7 @@ from sordino.runs.simulation import run
 from sordino.wire.messages import Plan
 from tests.engine.test_preparation import StopsAfter
 from tests.engine.tiny import left
-from tests.methods.own_networks import Counting, Picky, Plain
+from tests.methods.own_networks import Beside, Counting, Picky, Plain
 
 TINY: dict[str, Any] = {
     "name": "tiny-head",
@@ -265,8 +265,9 @@ def test_a_record_without_features_does_not_stop_the_others(tmp_path: Path) -> N
         (Plain, {}, None),
         (Plain, {"elsewhere": False}, private_head.NOT_PUBLIC),
         (Counting, {}, private_head.REMEMBERS),
+        (Beside, {}, private_head.REMEMBERS),
     ],
-    ids=["public", "perhaps trained here", "remembers"],
+    ids=["public", "perhaps trained here", "remembers", "mixes"],
 )
 def test_nothing_is_proven_of_features_that_know_other_records(
     tmp_path: Path, kind: type[Plain], more: dict[str, object], why: str | None

@@ -131,7 +131,7 @@ def _normalisation(about: About) -> Normalisation:
 
 def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """x and y of a pair of arrays, or of a torch data set of pairs."""
-    if isinstance(data, tuple | list) and len(data) == 2 and all(hasattr(part, "shape") for part in data):
+    if isinstance(data, tuple) and len(data) == 2:
         return np.asarray(data[0]), np.asarray(data[1])
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")) or isinstance(data, str | bytes):
         raise InvalidInput(f"got {type(data).__name__}; allowed: {FORMS}")

@@ -178,7 +178,7 @@ class R2(MetricSpec):
         labels = scores.labels.astype(np.float64)
         spread = float(((labels - labels.mean()) ** 2).sum())
         missed = float((_errors(scores) ** 2).sum())
-        return 1 - missed / spread if spread else float(not missed)
+        return round(1 - missed / spread, 12) if spread else float(not missed)
 
 
 def _errors(scores: Scores) -> NDArray[np.float64]:

@@ -275,6 +275,13 @@ def _hold_out(examples: Examples, test: float, seed: int) -> Parts:
         raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
     aside = _aside(examples, test, seed)
     held_out = np.flatnonzero(aside)
+    spread = 5 * math.sqrt(test * (1 - test) / max(1, len(examples)))
+    if len(examples) and abs(len(held_out) / len(examples) - test) > max(0.05, spread):
+        raise InvalidInput(
+            f"test = {test:g} holds out {len(held_out):,} of {len(examples):,} examples: each is held out by a hash of "
+            "itself, so that equal ones go together, and most of these are equal. Give test examples of their own, in "
+            "a file"
+        )
     return examples.take(np.flatnonzero(~aside)), examples.take(held_out), held_out
 
 

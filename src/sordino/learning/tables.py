@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
-from sordino.learning.columns import MISSING, ColumnRules, WrongCell, float32_of
+from sordino.learning.columns import MISSING, ColumnRules, ColumnSpec, WrongCell, float32_of
+from sordino.parts import registry
 
 CHUNK_ROWS = 10_000
 
@@ -120,7 +121,7 @@ class Header:
                 allowed = (
                     f"the columns are {list(self.names)}" if self.names else "without a header, columns go by number"
                 )
-                raise InvalidInput(f"{self.place}: there is no column {wanted!r}; {allowed}")
+                raise InvalidInput(f"{self.place}: there is no column {wanted!r}; {allowed}{_separated(self.names)}")
             return self.names.index(wanted)
         if not -self.width <= wanted < self.width:
             raise InvalidInput(f"{self.place}: there is no column {wanted}; there are {self.width}, numbered from 0")
@@ -169,7 +170,7 @@ class Features:
         found = []
         for (name, rule), at in zip(self.rules.items(), self.positions, strict=True):
             try:
-                values = rule.encode([row[at].strip() for _, row in chunk])
+                values = _encoded(rule, [row[at].strip() for _, row in chunk])
             except WrongCell as error:
                 raise InvalidInput(f"{self.header.cell(chunk[error.row][0], at)}: {error}") from None
             except Exception as error:  # of somebody's own rule
@@ -199,6 +200,26 @@ class Features:
         )
 
 
+def _separated(names: Sequence[str]) -> str:
+    """A hint where a header looks as if other signs than commas stood between its columns."""
+    signs = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    found = [word for sign, word in signs.items() if len(names) == 1 and sign in names[0]]
+    return f". Its columns look separated by {found[0]}: save it with commas" if found else ""
+
+
+def _encoded(rule: ColumnSpec, cells: list[str]) -> NDArray[np.float32]:
+    """What a rule makes of cells; one of somebody's own sees one at a time, so that no record changes another's."""
+    if rule.kind in registry.SHIPPED["column"]:
+        return rule.encode(cells)
+    found = []
+    for row, cell in enumerate(cells):
+        try:
+            found.append(rule.encode([cell]))
+        except WrongCell as error:
+            raise WrongCell(row, str(error)) from None
+    return np.concatenate(found)
+
+
 def names_of(rules: ColumnRules) -> tuple[str, ...]:
     """A name for each value that declared columns become: age, smoker=yes, note=fever."""
     return tuple(f"{name}={part}" if part else name for name, rule in rules.items() for part in rule.parts())
@@ -210,7 +231,7 @@ def unlabelled(place: Place, first: list[str], columns: Sequence[str], width: in
     if missing := [name for name in columns if name not in header.names]:
         raise InvalidInput(
             f"{place}: the first line lacks {', '.join(missing)}. The model was trained on the columns "
-            f"{', '.join(columns)}: name them in the first line, in any order"
+            f"{', '.join(columns)}: name them in the first line, in any order{_separated(header.names)}"
         )
     if double := [name for name in columns if header.names.count(name) > 1]:
         raise InvalidInput(f"{place}: two columns are called {double[0]}: rename or remove one of them")

@@ -156,10 +156,10 @@ class NetworkExtractorSpec(ExtractorSpec):
     )
     elsewhere: bool = Field(
         default=False,
-        description="the owner declares that the network was not trained on these records; without it nothing is "
-        "proven of its features",
+        description="the owner declares that the network was not trained on these records and, if it is an own class, "
+        "that it computes each record by itself, keeps nothing and draws nothing; without it nothing is proven of its "
+        "features",
     )
-
     base: bool = Field(
         default=False,
         description="a private head adds to the network's own scores, as an adapter does: it starts as good as the "

@@ -125,8 +125,9 @@ RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 LocalSum = tuple[NDArray[np.int64], float, float]  #: before noise; the mean loss; the share of records clipped
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 REMEMBERS = (
-    "the extractor makes other features of a record once it has seen another, so that what a record adds to a sum has "
-    "no bound: take one that keeps nothing between records and draws nothing at random"
+    "the extractor makes other features of a record after or beside another, so that what a record adds to a sum has "
+    "no bound: take one that keeps nothing between records, mixes none, as batch norm by batches does, and draws "
+    "nothing at random"
 )
 OWN = (
     " A network of your own is its extractor (method.extractor.kind = network), and with method.extractor.base = true "

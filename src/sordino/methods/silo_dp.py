@@ -63,6 +63,10 @@ REMEMBERS = (
     "the model's gradient of a public record changes after another record, or cannot be computed: a model of your own "
     "must keep nothing from one record to the next"
 )
+UNDECLARED = (
+    "the network or its loss is your own code, and no test can show that what a record adds depends on that record "
+    "alone: if it keeps nothing from one record to the next and draws nothing, declare it with model.per_record = true"
+)
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE  #: the accountant counts an exchange as two changes
 
 
@@ -181,9 +185,9 @@ class SiloDp(Method):
         if given.own_loss:
             losses.check_apart(training.loss, task, blueprint.classes)
         start, labels = torch.from_numpy(blueprint.initial), task.numbered(np.array([0, 1]), blueprint.classes)
-        self._remembers = (given.is_own or given.own_loss) and private_sgd.remembers(
-            blueprint.model, training.loss, start, shape, torch.from_numpy(labels)
-        )
+        own, labelled = given.is_own or given.own_loss, torch.from_numpy(labels)
+        remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, shape, labelled)
+        self._unproven = REMEMBERS if remembers else UNDECLARED if given.is_foreign else None
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -193,8 +197,8 @@ class SiloDp(Method):
 
     def _release(self, name: str, guarantees: Sequence[Guarantee]) -> Release:
         """An upload of private training; nothing is proven of a model that is no function of one record."""
-        if self._remembers:
-            guarantees = [replace(guarantee, loss=Infinite(REMEMBERS), basis="none") for guarantee in guarantees]
+        if self._unproven is not None:
+            guarantees = [replace(guarantee, loss=Infinite(self._unproven), basis="none") for guarantee in guarantees]
         return Release(f"{name}/{WHAT}", DATASET, WHAT, tuple(guarantees))
 
     def computes_records_apart(self, bench: Bench) -> bool:
@@ -256,4 +260,4 @@ def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     return training
 
 
-__all__ = ["RECORDS", "REMEMBERS", "WHAT", "NoiseSpec", "SiloDp", "private_training"]
+__all__ = ["RECORDS", "REMEMBERS", "UNDECLARED", "WHAT", "NoiseSpec", "SiloDp", "private_training"]

@@ -210,6 +210,12 @@ class Model(TomlTable):
         description="what it learns by; if left out, cross-entropy of classes, binary-cross-entropy of labels, mse of "
         "a number. Your own is 'package.module:function', or a class that is made with options",
     )
+    per_record: bool = Field(
+        default=False,
+        description="you declare that your own network and loss compute each record by itself: they keep nothing from "
+        "one record to the next and draw nothing at random. No test can show it, so without it private training proves "
+        "nothing",
+    )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
         description="batch-norm statistics: refuse models that have them, keep them with each client, or release them",
@@ -224,6 +230,11 @@ class Model(TomlTable):
     def own_loss(self) -> bool:
         """Whether the loss is somebody's own."""
         return self.loss is not None and self.loss.kind not in SHIPPED["loss"]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether own code computes what a record adds to a sum, and nobody declared that it treats each by itself."""
+        return (self.is_own or self.own_loss) and not self.per_record
 
     @property
     def starts_fresh(self) -> bool:

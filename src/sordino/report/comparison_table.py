@@ -13,7 +13,7 @@ from sordino.report.statement import adversary
 from sordino.report.words import decimal, figure, span
 from sordino.storage.files import make_folder, write_whole
 
-_HEAD = ("runs", "rounds", "proven epsilon", "claimed epsilon", "delta", "adjacency", "against")
+_HEAD = ("runs", "rounds", "proven epsilon", "claimed epsilon (as its paper counts)", "delta", "adjacency", "against")
 _TEXT = frozenset({0, 7, 8})  #: columns of words; the others are numbers
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

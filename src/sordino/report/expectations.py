@@ -40,8 +40,20 @@ ONE_BY_ONE = (
     "Clients are computed one after another, which is slower: PyTorch cannot compute this model for many at once, or "
     "it draws random numbers."
 )
+CLIPPED_WEIGHTS = (
+    "A class weight above 1 lengthens gradients that clipping shortens again, and may change nothing: scale weights "
+    "so that the largest is 1, or raise method.clip."
+)
 WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
 MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
+
+
+def announced(size: int, held: float) -> str:
+    """That the announced size is far from what clients hold, which a simulation can see."""
+    return (
+        f"Steps are scaled for {size:,} records a client (method.announced_size), and the clients of this simulation "
+        f"hold {held:,.0f} on average: steps are too {'short' if size > held else 'long'}, so correct it."
+    )
 
 
 def verdict(ahead: Preflight) -> str | None:

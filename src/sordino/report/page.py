@@ -121,7 +121,7 @@ def _hero(run: _RunContents) -> Markup:
 
 def _headline(run: _RunContents) -> Markup:
     if run.result.metric != ACCURACY and run.result.figure is not None:
-        big = element("b", figure_words(run.result.metric, run.result.figure), class_="words")
+        big = element("b", figure_words(run.result.metric, run.result.figure))
         said = f"{run.result.metric} {beside(run.result)}"
     elif run.result.accuracy is None:
         big, said = element("b", "Accuracy not measured", class_="words"), "No round of this run was evaluated."

@@ -144,6 +144,8 @@ class Coordinator:
             raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", attendance)
         why_lost = self._why_lost(attendance, tally)
         after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
+        if not isinstance(after, type(state)):
+            raise InvalidInput(f"{type(self._method).__name__}.update must return a State, got {type(after).__name__}")
         if not after.finite:
             after, why_lost = state.unchanged(), "the model would not be finite any more: lower method.server_lr"
         noise = None if why_lost else tally.noise()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -139,11 +140,27 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
             "fewer with data.test"
         )
     blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes, task=dataset.task)
+    if recipe.model.is_own and seen == tuple(dataset.shape):
+        _try_largest(blueprint.model, dataset)
     method = recipe.method.build(blueprint)
     return Federation(
         recipe, dataset, parts, exams, blueprint.model, blueprint.layout, method, recipe.budgets(), seen,
         channels.releases(recipe, method),
     )  # fmt: skip
+
+
+def _try_largest(model: nn.Module, dataset: Dataset) -> None:
+    """Refuse an own model that fails on the largest values there are: an embedding may have too few rows for them."""
+    largest = dataset.normalisation.apply(dataset.train.x.max(axis=0, keepdims=True))
+    tried = copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            tried(torch.from_numpy(largest))
+    except Exception as error:
+        raise InvalidInput(
+            f"the model fails on a record with the largest value of each place ({error}). An embedding needs a row for "
+            "each number that records hold: of a column of tokens, two more than the vocabulary has words"
+        ) from error
 
 
 def check_start_travels(federation: Federation) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sordino.errors import InvalidInput
+
 if TYPE_CHECKING:
     from sordino.privacy.history import RoundReleases
     from sordino.report.records import RoundRecord
@@ -81,7 +83,13 @@ def together(observers: Observer | Sequence[Observer] | None) -> Observer:
     """One observer that stands for none, one or several."""
     if isinstance(observers, Observer):
         return observers
-    return Audience(tuple(observers or ()))
+    found = tuple(observers) if isinstance(observers, Sequence) else () if observers is None else (observers,)
+    if wrong := [one for one in found if not isinstance(one, Observer)]:
+        raise InvalidInput(
+            f"observer: got {wrong[0]!r}; allowed: an instance of a class of yours that extends sordino.Observer, or a "
+            "list of such"
+        )
+    return Audience(found)
 
 
 __all__ = ["Audience", "Observer", "together"]

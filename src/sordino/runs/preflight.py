@@ -365,8 +365,9 @@ def expected(federation: Federation, name: str, local: LocalView | None = None) 
     if local is None:
         found = of_federation(federation)
         return (*expectations.sentences(found), *(own if found is not None else ()))
-    failed = (*_slowness(federation), *expectations.rehearsal(int(local.failed.sum()), len(local.failed)))
-    return (*failed, *expectations.sentences(of_rehearsal(federation, local)))
+    failed = expectations.rehearsal(int(local.failed.sum()), len(local.failed))
+    first = (*_slowness(federation), *_oversights(federation), *failed)
+    return (*first, *expectations.sentences(of_rehearsal(federation, local)))
 
 
 def _slowness(federation: Federation) -> tuple[str, ...]:
@@ -378,6 +379,19 @@ def _slowness(federation: Federation) -> tuple[str, ...]:
     alone = given.own_loss and getattr(federation.method.training.loss, "one_by_one", False)
     alone = alone or (given.is_own and not is_computed_side_by_side(federation.model, shape))
     return (expectations.ONE_BY_ONE,) if alone else ()
+
+
+def _oversights(federation: Federation) -> tuple[str, ...]:
+    """What a simulation sees and real clients would not tell: a wrong announced size, weights that clipping undoes."""
+    own, sizes = federation.recipe.method, federation.parts.sizes
+    announced, held = getattr(own, "announced_size", 0), float(np.mean(sizes))
+    found = []
+    if announced and held and not 1 / 3 <= announced / held <= 3:
+        found.append(expectations.announced(announced, held))
+    weights = getattr(federation.recipe.model.loss, "weights", None)
+    if weights and max(weights) > 1 and own.draws_batches:
+        found.append(expectations.CLIPPED_WEIGHTS)
+    return tuple(found)
 
 
 def _head_plan(federation: Federation) -> HeadPlan | None:
