@@ -601,6 +601,23 @@ def test_what_was_not_said_is_not_held_against_a_switch():
     assert made.method.name == "silo-dp"
 
 
+def test_what_a_method_sets_by_default_is_not_held_against_another_channel():
+    """Secure sums of a private head have a threshold of their own, which nobody has said."""
+    made = Recipe.from_dict(
+        {
+            "name": "head",
+            "data": {"source": "digits"},
+            "split": {"kind": "iid", "clients": 20},
+            "model": {"name": "logistic"},
+            "clients": {"epsilon": 1.0},
+            "method": {"name": "private-head", "extractor": {"kind": "plain"}},
+            "rounds": {"count": 3},
+        }
+    )
+    assert made.method.channel.kind == "summed"
+    assert made.override(["method.channel.kind=direct"]).method.channel.kind == "direct"
+
+
 def test_the_summary_of_a_shipped_recipe_says_when_its_settings_were_changed():
     shipped_one = Recipe.load("quickstart")
     assert shipped_one.described == shipped_one.summary

@@ -64,6 +64,10 @@ class Accuracy(MetricSpec):
     def value(self, scores: Scores) -> float:
         return scores.accuracy
 
+    def interval(self, scores: Scores) -> tuple[float, float] | None:
+        """None: a result has Wilson's (`Result.accuracy_interval`)."""
+        return None
+
 
 class BalancedAccuracy(MetricSpec):
     """The mean over classes of the share of right answers, so that rare classes count as much as frequent ones."""

@@ -189,7 +189,13 @@ def _drop_keys_of_old_form(
     *above, tag = keys
     places, old, new = _places(data, tuple(above), root), _at(before, tuple(above)), _at(data, tuple(above))
     slot = None if isinstance(places, Problem) else places[-1][0].slot
-    if slot is None or not isinstance(old, Mapping) or not isinstance(new, dict):
+    if slot is None or not isinstance(new, dict):
+        return
+    if not isinstance(old, Mapping):  # it began with what holds by default, which nobody has said
+        becomes = slot.find(new.get(tag))
+        for name in [name for name in new if (*above, name) not in changes]:
+            if becomes is not None and name not in becomes.model_fields:
+                del new[name]
         return
     was, becomes = slot.find(old.get(tag)), slot.find(new.get(tag))
     if was is None or becomes is None or was is becomes:
