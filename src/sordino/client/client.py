@@ -54,6 +54,7 @@ STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers
 _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
+_TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 T = TypeVar("T")
 
@@ -164,8 +165,18 @@ class Client:
 
     @cached_property
     def records(self) -> OwnRecords:
-        """The owner's records, read when they are first needed."""
-        return OwnRecords.read(self.settings.data, self.folder)
+        """The owner's records, read when they are first needed; those that are refused count as absent.
+
+        A server must not hear of them: the log says which they are.
+        """
+        records = OwnRecords.read_apart(self.settings.data, self.folder)
+        if records.left_out:
+            self.log(
+                f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
+                f"there, because they are not what they should be: {'; '.join(records.left_out[:_TOLD])}. Correct them "
+                "or remove them, and start the client anew"
+            )
+        return records
 
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, memory, own_data
+from sordino.learning import datasets, memory, own_data, tables
 from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.tasks import CLASSES
 from sordino.parts.toml import key
@@ -71,8 +71,13 @@ def _constants(data: recipes.Data) -> Normalisation | None:
     return Normalisation(data.mean or (0.0,), data.std or (1.0,))
 
 
-def source_of(data: recipes.Data, seed: int, column: str | int | None = None) -> Dataset:
-    """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records."""
+def source_of(
+    data: recipes.Data, seed: int, column: str | int | None = None, left_out: tables.LeftOut | None = None
+) -> Dataset:
+    """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records.
+
+    With a list `left_out`, records of one's own that are refused are left out, and why is added to it.
+    """
     if data.origin == "known":
         return datasets.load(data.source)
     if data.origin == "memory":
@@ -85,15 +90,19 @@ def source_of(data: recipes.Data, seed: int, column: str | int | None = None) ->
     normalisation = _constants(data) or Normalisation()
     path, names, task = Path(data.source), data.names, data.task or CLASSES
     if data.origin == "npz":
-        return own_data.from_npz(path, classes=names, normalisation=normalisation, column=column, task=task)
+        return own_data.from_npz(
+            path, classes=names, normalisation=normalisation, column=column, task=task, left_out=left_out
+        )
     if data.origin == "table":
         return own_data.from_csv(
             path, test=data.test, label=data.label, classes=names, normalisation=normalisation,
             features=data.features, rules=data.columns or {}, column=column, seed=seed, task=task,
+            left_out=left_out,
         )  # fmt: skip
     return own_data.from_images(
-        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed
-    )
+        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed,
+        left_out=left_out,
+    )  # fmt: skip
 
 
 def _cut(examples: Examples, limit: int) -> Examples:
