@@ -339,6 +339,19 @@ def test_records_are_randomised_once_and_reused_after_a_restart_and_by_a_second_
         assert second and all(isinstance(release.composition, Derived) for release in second)
 
 
+def test_rounds_go_on_from_what_was_prepared_though_a_record_is_added(tmp_path):
+    given = people.method_recipe("ldpfl")
+    client, _ = randomised(tmp_path)
+    with client:
+        client.answer("prepare", signed(plans(given)(0), "prepare", given=given))
+    path = tmp_path / "a" / "client.toml"
+    path.write_text(path.read_text().replace('rows = "0-19"', 'rows = "0-20"'))
+    with Client.open(tmp_path / "a") as again:
+        assert len(again.records) == 21
+        assert again.reply("report", signed(plans(given)(1), given=given)).reason == ""
+        assert len(list((tmp_path / "a" / "prepared").glob("*.safetensors"))) == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"clients.epsilon": 0.25}, {"method.extractor.orientations": 5}, {"seed": 9}],

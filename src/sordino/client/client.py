@@ -561,6 +561,7 @@ class Client:
             self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._preparations.note_releases(name, ids(releases))
+        self._agreements.note_prepared(membership.federation, name)
         if releases:
             self.ledger.record(key, releases, b"", pinned=membership.pinned)
         else:
@@ -570,10 +571,14 @@ class Client:
         return b""
 
     def _records_of(self, membership: Membership) -> ClientState | None:
-        """The prepared records that rounds are computed from; None if the method prepares nothing."""
+        """The prepared records that rounds are computed from; None if the method prepares nothing.
+
+        Records that have changed since change nothing: to refuse would tell of them.
+        """
         if not membership.prepares:
             return None
-        made = self._preparations.load(membership.preparation_name)
+        name = self._agreements.prepared(membership.federation) or membership.preparation_name
+        made = self._preparations.load(name)
         if made is None or 0 not in self._answered_in(membership):
             raise Refused(
                 Reason.OUT_OF_ORDER,
