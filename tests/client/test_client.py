@@ -84,8 +84,8 @@ def test_bad_settings_are_refused_in_words(tables, said):
 
 @pytest.mark.parametrize("rows", ["5-2", "0-9999", "a", "-1", ""], ids=repr)
 def test_bad_rows_are_refused(tmp_path, rows):
-    with people.client(tmp_path / "a", settings(rows)) as client, pytest.raises(InvalidInput, match="rising list"):
-        client.records  # noqa: B018
+    with pytest.raises(InvalidInput, match="rising list"):
+        OwnRecords.read(settings(rows).data, tmp_path)
 
 
 def test_edited_settings_are_written_into_the_ledger(tmp_path):
@@ -337,6 +337,19 @@ def test_records_are_randomised_once_and_reused_after_a_restart_and_by_a_second_
         told = [e.event for e in again.ledger.entries() if isinstance(e.event, Released)]
         second = [r for event in told if event.key.federation == "second" for r in event.releases]
         assert second and all(isinstance(release.composition, Derived) for release in second)
+
+
+def test_rounds_go_on_from_what_was_prepared_though_a_record_is_added(tmp_path):
+    given = people.method_recipe("ldpfl")
+    client, _ = randomised(tmp_path)
+    with client:
+        client.answer("prepare", signed(plans(given)(0), "prepare", given=given))
+    path = tmp_path / "a" / "client.toml"
+    path.write_text(path.read_text().replace('rows = "0-19"', 'rows = "0-20"'))
+    with Client.open(tmp_path / "a") as again:
+        assert len(again.records) == 21
+        assert again.reply("report", signed(plans(given)(1), given=given)).reason == ""
+        assert len(list((tmp_path / "a" / "prepared").glob("*.safetensors"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Data in memory, handed to `sordino.run`: tables, data sets and arrays, known by their form."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import sordino
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Examples, Normalisation
-from sordino.learning.memory import About, from_memory
+from sordino.learning.memory import About, fits_check, from_memory
 from sordino.learning.tasks import CLASSES, LABELS, Regression
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
+from sordino.runs.tensorboard import TensorBoard
 
 # --- stand-ins for libraries that need not be installed ---------------------------------------------------------------
 
@@ -138,21 +140,81 @@ def test_a_run_writes_down_which_data_it_was_handed(tmp_path: Path) -> None:
     recipe = Recipe.from_dict(ABOUT)
     outcome = sordino.run(recipe, data=DataFrame(COLUMNS), folder=tmp_path / "run")
     saved = Recipe.load(tmp_path / "run" / "recipe.toml")
-    assert (saved.data.source, len(saved.data.digest or "")) == ("memory", 64)
+    assert saved == recipe, "a recipe says nothing of private data"
     for again in (saved, recipe):
         resumed = sordino.run(again, data=DataFrame(COLUMNS), folder=tmp_path / "run", resume=True)
         assert np.array_equal(resumed.parameters, outcome.parameters)
     with pytest.raises(InvalidInput, match=r"sordino\.run\(recipe, data="):
         sordino.run(saved, folder=tmp_path / "run", resume=True)
     other = {**COLUMNS, "age": [*COLUMNS["age"][:-1], 3]}
-    with pytest.raises(InvalidInput, match=r"digest"):
+    with pytest.raises(InvalidInput, match="other data"):
         sordino.run(saved, data=DataFrame(other), folder=tmp_path / "run", resume=True)
+    with pytest.raises(InvalidInput, match="other data"):
+        sordino.audit(tmp_path / "run", data=DataFrame(other))
     with pytest.raises(InvalidInput, match=r"sordino\.run\(recipe, data="):
         sordino.audit(tmp_path / "run")
     found = CliRunner().invoke(app, ["run", str(tmp_path / "run" / "recipe.toml")])
     assert found.exit_code != 0
+    (tmp_path / "run" / "data.check").unlink()
+    with pytest.raises(InvalidInput, match=r"data\.check is missing"):
+        sordino.run(saved, data=DataFrame(COLUMNS), folder=tmp_path / "run", resume=True)
     model = sordino.load_model(tmp_path / "run")
     assert model.inputs(DataFrame({"note": ["fever"], "smoker": [True], "age": [None]})).tolist() == [[50, 0, 1, 1]]
+
+
+class Words:
+    """What TensorBoard would be told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def add_scalar(self, *what: object) -> None:
+        self.told.append(what)
+
+    def add_text(self, *what: object) -> None:
+        self.told.append(what)
+
+    def close(self) -> None: ...
+
+    flush = close
+
+
+@pytest.mark.process
+def test_nothing_but_one_private_file_confirms_a_guess_of_a_record(tmp_path: Path) -> None:
+    """Its digest has a key of its own in every run, and neither is anywhere else."""
+    private = {"name": "silo-dp", "noise_multiplier": 2.0, "sampling_rate": 0.5, "steps": 1, "announced_size": 20}
+    recipe, words = Recipe.from_dict({**PAIRS, "method": private}), Words()
+    board = TensorBoard(tmp_path / "board", write=lambda *_: words)
+    x, y = arrays()
+    outcome = sordino.run(recipe, data=(x, y), folder=tmp_path / "a", observer=board)
+    sordino.run(recipe, data=(x, y), folder=tmp_path / "b")
+    checks = [(tmp_path / name / "data.check") for name in "ab"]
+    first, second = (check.read_bytes() for check in checks)
+    assert first[:32] != second[:32] and first[32:] != second[32:]
+    assert checks[0].stat().st_mode & 0o077 == 0
+    assert not any("digest" in key or "check" in key for key in outcome.result.settings)
+    shown = [path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file() and path != checks[0]]
+    shown.append(repr(words.told).encode())
+    assert shown[-1] != b"[]"
+    for part in (first[:32], first[32:]):
+        assert not any(told in page for page in shown for told in (part, part.hex().encode()))
+    described = About(["a", "b"], CLASSES, normalisation=Normalisation(), test=0.3, seed=recipe.seed)
+    dataset = from_memory((x, y), described)
+    assert fits_check(dataset, first) and fits_check(dataset, second)
+    y[7] = 1 - y[7]
+    assert not fits_check(from_memory((x, y), described), first)
+
+
+def test_a_run_that_was_cut_off_before_it_began_leaves_its_folder_free(tmp_path: Path) -> None:
+    sordino.run(Recipe.from_dict(PAIRS), data=arrays(), folder=tmp_path / "run")
+    for path in (tmp_path / "run").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in ("environment.json", "data.check"):
+            path.unlink()
+    before = (tmp_path / "run" / "data.check").read_bytes()
+    sordino.run(Recipe.from_dict(PAIRS), data=arrays(), folder=tmp_path / "run")
+    assert (tmp_path / "run" / "data.check").read_bytes() != before
 
 
 @pytest.mark.process

@@ -23,6 +23,7 @@ from sordino.recipe.sources import pinned
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import statement_of
+from sordino.runs.store import check_data
 from sordino.storage.files import whole_lines
 
 View = tuple[Adversary, Adjacency]
@@ -70,7 +71,9 @@ class FinishedRun:
                 f"{folder.checkpoint / 'releases.jsonl'} is missing or lacks some of the {result.rounds} rounds, so "
                 f"that who released what is not known. {_anew(folder)}"
             )
-        return cls(folder, wire(*pinned(recipe, data)), result.rounds, spent, simulated=result.label_counts is not None)
+        recipe, dataset = pinned(recipe, data)
+        check_data(folder, dataset)
+        return cls(folder, wire(recipe, dataset), result.rounds, spent, simulated=result.label_counts is not None)
 
     @property
     def recipe(self) -> Recipe:

@@ -216,6 +216,7 @@ def join(
 ) -> None:
     """Show what a federation would learn, ask, and agree to it."""
     from sordino.client.client import Client
+    from sordino.client.own_records import OwnRecords
 
     message = _read(invitation)
     with Client.open(folder) as client:
@@ -224,7 +225,9 @@ def join(
         name = offer.invitation.federation
         if offer.agreed:
             typer.echo(f"You agreed to {name} before; nothing has changed.")
-        elif not yes:
+        else:
+            OwnRecords.read(client.settings.data, folder)  # what is refused now is left out of reports without a word
+        if not offer.agreed and not yes:
             typer.confirm(f"Join {name}?", abort=True, err=True)
         client.join(message)
         typer.echo(f"Joined {name}. Serve it: sordino client serve {folder} --socket PATH")

@@ -54,6 +54,7 @@ STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers
 _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
+_TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 T = TypeVar("T")
 
@@ -164,8 +165,18 @@ class Client:
 
     @cached_property
     def records(self) -> OwnRecords:
-        """The owner's records, read when they are first needed."""
-        return OwnRecords.read(self.settings.data, self.folder)
+        """The owner's records, read when they are first needed; those that are refused count as absent.
+
+        A server must not hear of them: the log says which they are.
+        """
+        records = OwnRecords.read_apart(self.settings.data, self.folder)
+        if records.left_out:
+            self.log(
+                f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
+                f"there, because they are not what they should be: {'; '.join(records.left_out[:_TOLD])}. Correct them "
+                "or remove them, and start the client anew"
+            )
+        return records
 
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
@@ -550,6 +561,7 @@ class Client:
             self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._preparations.note_releases(name, ids(releases))
+        self._agreements.note_prepared(membership.federation, name)
         if releases:
             self.ledger.record(key, releases, b"", pinned=membership.pinned)
         else:
@@ -559,10 +571,14 @@ class Client:
         return b""
 
     def _records_of(self, membership: Membership) -> ClientState | None:
-        """The prepared records that rounds are computed from; None if the method prepares nothing."""
+        """The prepared records that rounds are computed from; None if the method prepares nothing.
+
+        Records that have changed since change nothing: to refuse would tell of them.
+        """
         if not membership.prepares:
             return None
-        made = self._preparations.load(membership.preparation_name)
+        name = self._agreements.prepared(membership.federation) or membership.preparation_name
+        made = self._preparations.load(name)
         if made is None or 0 not in self._answered_in(membership):
             raise Refused(
                 Reason.OUT_OF_ORDER,

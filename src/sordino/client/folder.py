@@ -79,6 +79,14 @@ class Agreements:
         """Write down that the shuffler has the whole report on this plan."""
         write_whole(self.folder / federation / "posted", plan_hash.encode())
 
+    def prepared(self, federation: str) -> str:
+        """The name of what was prepared for a federation; empty where that is not written down."""
+        return _text(self.folder / federation / "prepared").strip()
+
+    def note_prepared(self, federation: str, name: str) -> None:
+        """Write down what the rounds of a federation are computed from, whatever becomes of the records."""
+        write_whole(self.folder / federation / "prepared", name.encode())
+
     def sums(self, federation: str) -> SumFolder:
         """What the client keeps of the last secure sum in a federation."""
         return SumFolder(self.folder / federation / "sum")

@@ -18,6 +18,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
+from sordino.learning.tables import LeftOut
 from sordino.learning.tasks import CLASSES, REGRESSION, LearningTask
 from sordino.parts.words import nearest
 from sordino.privacy.history import members
@@ -34,26 +35,58 @@ class OwnRecords:
     classes: tuple[str, ...]
     rules: ColumnRules = field(default_factory=dict)  #: what the cells of declared columns became
     task: LearningTask = CLASSES
+    left_out: tuple[str, ...] = ()  #: why records are left out that are not what they should be
 
     @classmethod
     def read(cls, data: OwnData, folder: Path) -> OwnRecords:
-        """The records that the settings in `folder` name; relative paths are relative to it."""
-        _check(data)
-        dataset = source_of(_anchored(data, folder), 0)
+        """The records that the settings in `folder` name; relative paths are relative to it.
+
+        The first that is not what it should be is refused. That is for the owner to hear, and for nobody else: what a
+        server asks for is answered with `read_apart`.
+        """
+        return cls._read(_checked(data, folder), None)
+
+    @classmethod
+    def read_apart(cls, data: OwnData, folder: Path) -> OwnRecords:
+        """The same, where records that are not what they should be count as absent: refusing would tell of them.
+
+        Where even the form of all records cannot be told because of what is in the file, there are none. What is no
+        record is refused: a file or a header that is not there, settings, a vocabulary.
+        """
+        own, left_out = _checked(data, folder), LeftOut()
+        try:
+            return cls._read(own, left_out)
+        except InvalidInput as error:
+            if not _begins_with_records(own):
+                raise
+            return cls.unread(own, str(error))
+
+    @classmethod
+    def unread(cls, data: OwnData, why: str) -> OwnRecords:
+        """No records, of a form that is not known."""
+        none = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
+        return cls(none, (), data.names, data.columns or {}, data.task or CLASSES, (why,))
+
+    @classmethod
+    def _read(cls, data: OwnData, left_out: LeftOut | None) -> OwnRecords:
+        dataset = source_of(data, 0, left_out=left_out)
         train, held_out = dataset.train, dataset.held_out
         most = min(data.train_limit or len(train), len(train))
         chosen = np.arange(most)
         if data.rows is not None:
-            named = _rows(data.rows, len(train) + held_out.size)
+            named = _rows(data.rows, len(train) + held_out.size, apart=left_out is not None)
             rows = named[~np.isin(named, held_out)]
             chosen = rows - np.searchsorted(held_out, rows)
-        if (beyond := chosen >= most).any():
+        if left_out is not None:
+            chosen = chosen[chosen < most]
+        elif (beyond := chosen >= most).any():
             raise InvalidInput(
                 f'data.rows = "{data.rows}" names rows that lie beyond the first {most} training examples, to which '
                 f"data.train_limit cuts them, such as row {rows[beyond][0]}: leave one of the two out"
             )
         taken = train if len(chosen) == len(train) else train.take(chosen)
-        return cls(taken, tuple(dataset.shape), tuple(dataset.classes), dataset.rules, dataset.task)
+        form = (tuple(dataset.shape), tuple(dataset.classes), dataset.rules, dataset.task)
+        return cls(taken, *form, tuple(left_out or ()))
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -75,6 +108,8 @@ class OwnRecords:
                 f"{invitation.federation} learns {task}, and your records are for {self.task}: state the same "
                 "data.classes, data.labels or data.target as its recipe does",
             )
+        if not self.shape:  # nothing could be read, which is nobody's business but the owner's
+            return
         if self.shape != invitation.shape or (task.kind != REGRESSION and self.classes != invitation.classes):
             raise Refused(
                 Reason.NOT_IN_RECIPE,
@@ -148,11 +183,33 @@ def _anchored(data: OwnData, folder: Path) -> OwnData:
     return data.model_copy(update={"source": source, "test": test, "columns": columns})
 
 
-def _rows(text: str, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _checked(data: OwnData, folder: Path) -> OwnData:
+    """The settings with absolute paths, if all that they name is there."""
+    _check(data)
+    own = _anchored(data, folder)
+    for rule in (own.columns or {}).values():
+        rule.resolved()
+    if origin_of(own.source) in ("npz", "table", "images"):
+        try:
+            Path(own.source).stat()
+        except OSError as error:
+            raise InvalidInput(f"{own.source}: cannot be opened ({error.strerror}): put your data back there") from None
+    return own
+
+
+def _begins_with_records(data: OwnData) -> bool:
+    """Whether what is read first are records, and not a header that says how they look."""
+    origin = origin_of(data.source)
+    return origin in ("npz", "images") or (origin == "table" and isinstance(data.label, int))
+
+
+def _rows(text: str, most: int, *, apart: bool = False) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     try:
         found = np.array(members(text), np.int64)
     except ValueError:
         found = np.array([-1])
+    if apart and found.size and found[0] >= 0:
+        return found[found < most]
     if not found.size or found[0] < 0 or found[-1] >= most:
         raise InvalidInput(
             f'data.rows = "{text}" is no rising list of examples from 0 to {most - 1}, such as "0-9, 20"'

@@ -6,9 +6,11 @@ import hashlib
 import importlib
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +33,7 @@ from sordino.learning.examples import (
     Normalisation,
     naming,
 )
-from sordino.learning.tables import Features, Frame, Header, Numbered, Place
+from sordino.learning.tables import Features, Frame, Header, LeftOut, Lines, Numbered, Place, Unread, read_apart
 from sordino.learning.tasks import CLASSES, Answers, LearningTask, MultiLabel, Regression
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
@@ -47,22 +49,27 @@ def from_npz(
     normalisation: Normalisation,
     column: str | int | None = None,
     task: LearningTask = CLASSES,
+    left_out: LeftOut | None = None,
 ) -> Dataset:
     """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
     y: whole numbers, positions in `classes`; of a multi-label task 0 or 1 `[n, labels]`, of a regression any numbers.
     `column` names another array to keep beside the records, with one value for each of the training examples: text or
-    whole numbers.
+    whole numbers. `left_out`: as in `from_csv`.
     """
     file = Path(path)
     parts = []
     arrays, columns = _read_npz(file, column)
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
-            examples = Examples(_inputs(x), _label_numbers(y, task))
-            task.check(examples.y, classes)
-            parts.append(examples)
+            inputs, labels = _inputs(x), _label_numbers(y, task)
+            if left_out is None or len(inputs) != len(labels):
+                parts.append(_checked(inputs, labels, classes, task))
+                continue
+            check = partial(_checked_rows, inputs, labels, classes, task)
+            kept = np.concatenate([_NO_ROWS, *read_apart(range(len(inputs)), check, left_out)])
+            parts.append(Examples(inputs[kept], labels[kept]))
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
     return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns, task)
 
@@ -79,13 +86,23 @@ def from_arrays(
     """Arrays x and y in memory, as in an `.npz` file; `test` is a second pair, or the fraction to hold out."""
 
     def read(arrays: tuple[NDArray[np.generic], NDArray[np.generic]]) -> Examples:
-        examples = Examples(_inputs(arrays[0]), _label_numbers(arrays[1], task))
-        task.check(examples.y, classes)
-        return examples
+        return _checked(_inputs(arrays[0]), _label_numbers(arrays[1], task), classes, task)
 
     with naming("data in memory"):
         parts = _hold_out(read(train), test, seed) if isinstance(test, float) else (read(train), read(test), _NO_ROWS)
     return _own(Frame("memory", {}), parts, classes, normalisation, task=task)
+
+
+def _checked(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask) -> Examples:
+    examples = Examples(x, y)
+    task.check(y, classes)
+    return examples
+
+
+def _checked_rows(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, rows: Sequence[int]) -> Labels:
+    found = np.array(rows, np.int64)
+    _checked(x[found], y[found], classes, task)
+    return found
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
@@ -216,6 +233,7 @@ def from_csv(
     delimiter: str = ",",
     seed: int = 0,
     task: LearningTask = CLASSES,
+    left_out: LeftOut | None = None,
 ) -> Dataset:
     """A table with a label column, whose cells are names in `classes`, or numbers of a regression.
 
@@ -227,6 +245,9 @@ def from_csv(
     number. `rules` are such columns by name with what their cells become (`sordino.learning.columns`), in place of
     `features`; scales that they declare replace `normalisation`. `column` is kept as text beside the records, for
     splits; a second table may lack it if it has a header. Either table may be a `Frame` in memory.
+
+    The first row that is not what it should be is refused, and the whole table with it; with a list `left_out` such
+    rows are left out, and why is added to it (not where there is a `column`).
     """
     place = train if isinstance(train, Frame) else Path(train)
     found = {name: rule.resolved() for name, rule in rules.items()}
@@ -234,12 +255,13 @@ def from_csv(
     columns = {} if column is None else {column: _read_column(place, column, roles, delimiter)}
 
     def read(path: Place) -> Examples:
-        return _read_table(path, roles, classes, delimiter, task)
+        return _read_table(path, roles, classes, delimiter, task, left_out)
 
     if rules:
         normalisation = _scales(roles.rules)
     dataset = _own(place, _train_and_test(read, place, test, seed), classes, normalisation, columns, task)
-    return replace(dataset, feature_names=_feature_names(place, roles, delimiter), rules=roles.rules)
+    names = _feature_names(place, roles, delimiter, apart=left_out is not None)
+    return replace(dataset, feature_names=names, rules=roles.rules)
 
 
 def _scales(rules: ColumnRules) -> Normalisation:
@@ -248,10 +270,10 @@ def _scales(rules: ColumnRules) -> Normalisation:
     return Normalisation(*(tuple(chain.from_iterable(scale[end] for scale in scales)) for end in (0, 1)))
 
 
-def _feature_names(path: Place, roles: _Roles, delimiter: str) -> tuple[str, ...]:
+def _feature_names(path: Place, roles: _Roles, delimiter: str, *, apart: bool) -> tuple[str, ...]:
     """The names of the columns to learn from; none where the table has no header."""
-    with tables.reading(path, delimiter) as lines:
-        return _LabelledTable.begin(path, next(lines, []), roles).features.names
+    with tables.reading(path, delimiter, named=roles.named, apart=apart) as lines:
+        return _LabelledTable.begin(path, lines, roles)[0].features.names
 
 
 _Place = TypeVar("_Place", Path, Place)
@@ -317,6 +339,11 @@ class _Roles:
         """All columns of labels."""
         return (self.label, *self.other_labels)
 
+    @property
+    def named(self) -> bool:
+        """Whether the table has a header: where columns go by name."""
+        return isinstance(self.label, str)
+
 
 def _roles(label: str | int | None, names: Sequence[str], task: LearningTask, roles: _Roles) -> _Roles:
     """The roles with the label's column, or one for each label."""
@@ -328,13 +355,20 @@ def _roles(label: str | int | None, names: Sequence[str], task: LearningTask, ro
     return replace(roles, label=label)
 
 
-def _read_table(path: Place, roles: _Roles, classes: Sequence[str], delimiter: str, task: LearningTask) -> Examples:
+def _read_table(
+    path: Place,
+    roles: _Roles,
+    classes: Sequence[str],
+    delimiter: str,
+    task: LearningTask,
+    left_out: LeftOut | None = None,
+) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
 
-    def read(table: _LabelledTable, chunk: list[Numbered]) -> tuple[NDArray[np.float32], Answers]:
+    def read(table: _LabelledTable, chunk: Sequence[Numbered]) -> tuple[NDArray[np.float32], Answers]:
         return table.features.values(chunk), table.answers(chunk, classes, task)
 
-    table, chunks = _read_chunks(path, roles, delimiter, read)
+    table, chunks = _read_chunks(path, roles, delimiter, read, left_out)
     if not chunks:  # below a header: a client without records takes part like any other
         return Examples(np.zeros((0, table.features.width), np.float32), table.answers([], classes, task))
     return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
@@ -350,13 +384,17 @@ _Read = TypeVar("_Read")
 
 
 def _read_chunks(
-    path: Place, roles: _Roles, delimiter: str, read: Callable[[_LabelledTable, list[Numbered]], _Read]
+    path: Place,
+    roles: _Roles,
+    delimiter: str,
+    read: Callable[[_LabelledTable, Sequence[Numbered]], _Read],
+    left_out: LeftOut | None = None,
 ) -> tuple[_LabelledTable, list[_Read]]:
     """A table, and what `read` makes of its rows, some thousand at a time."""
-    with tables.reading(path, delimiter) as lines:
-        first = next(lines, [])
-        table = _LabelledTable.begin(path, first, roles)
-        return table, [read(table, chunk) for chunk in tables.chunks(lines, [] if table.header.names else [first])]
+    with tables.reading(path, delimiter, named=roles.named, apart=left_out is not None) as lines:
+        table, first = _LabelledTable.begin(path, lines, roles)
+        found = (read_apart(chunk, partial(read, table), left_out) for chunk in tables.chunks(lines, first))
+        return table, list(chain.from_iterable(found))
 
 
 def read_inputs(
@@ -405,9 +443,12 @@ class _LabelledTable:
     other_labels: tuple[int, ...] = ()
 
     @classmethod
-    def begin(cls, place: Place, first: list[str], roles: _Roles) -> _LabelledTable:
-        """A table with this first line: its header where the label goes by name, else its first row."""
-        header = Header.of(place, first, named=isinstance(roles.label, str))
+    def begin(cls, place: Place, lines: Lines, roles: _Roles) -> tuple[_LabelledTable, list[list[str]]]:
+        """A table whose lines begin with its header, where the label goes by name, or with rows; these come with it."""
+        first = [next(lines, [])]
+        while not roles.named and isinstance(first[-1], Unread):
+            first.append(next(lines, []))
+        header = Header.of(place, first[-1], named=roles.named)
         if len(set(header.names)) != len(header.names):
             raise InvalidInput(f"{place}: two columns of the header have the same name: {list(header.names)}")
         label, *others = (header.position(name) for name in roles.labels)
@@ -423,9 +464,9 @@ class _LabelledTable:
             raise InvalidInput(f"{place}: features must be one or more columns other than the label {which}")
         if column in features:
             raise InvalidInput(f"{place}: column {roles.column!r} says who holds a row: take it out of the features")
-        return cls(header, label, Features(header, features, roles.rules), tuple(others))
+        return cls(header, label, Features(header, features, roles.rules), tuple(others)), [] if header.names else first
 
-    def texts(self, chunk: list[Numbered], column: str | int) -> NDArray[np.str_]:
+    def texts(self, chunk: Sequence[Numbered], column: str | int) -> NDArray[np.str_]:
         """The cells of a column."""
         at = self.header.position(column)
         self.header.check_width(chunk)
@@ -435,13 +476,13 @@ class _LabelledTable:
                 raise InvalidInput(f"{self.header.cell(line, at)}: {text!r} is a missing value: {_FILL_IN}")
         return np.array(texts, np.str_)
 
-    def answers(self, chunk: list[Numbered], classes: Sequence[str], task: LearningTask) -> Answers:
+    def answers(self, chunk: Sequence[Numbered], classes: Sequence[str], task: LearningTask) -> Answers:
         """The labels of rows, whose width was checked."""
         if isinstance(task, Regression):
             return self._targets(chunk, task)
         return self._bits(chunk) if isinstance(task, MultiLabel) else self._positions(chunk, classes)
 
-    def _targets(self, chunk: list[Numbered], task: Regression) -> NDArray[np.float32]:
+    def _targets(self, chunk: Sequence[Numbered], task: Regression) -> NDArray[np.float32]:
         cells = [(line, row[self.label]) for line, row in chunk]
         found = [float32_of([cell]) for _, cell in cells]
         numbers = np.array([math.nan if number is None else number[0] for number in found], np.float32)
@@ -451,7 +492,7 @@ class _LabelledTable:
             raise InvalidInput(f"{self.header.cell(line, self.label)}: the target is {cell!r}, {why}")
         return numbers
 
-    def _bits(self, chunk: list[Numbered]) -> Labels:
+    def _bits(self, chunk: Sequence[Numbered]) -> Labels:
         columns = (self.label, *self.other_labels)
         for line, column, cell in ((line, column, row[column]) for line, row in chunk for column in columns):
             if cell.strip() not in ("0", "1"):
@@ -462,7 +503,7 @@ class _LabelledTable:
         bits = [[row[column].strip() == "1" for column in columns] for _, row in chunk]
         return np.array(bits, np.int64).reshape(len(chunk), len(columns))
 
-    def _positions(self, chunk: list[Numbered], classes: Sequence[str]) -> Labels:
+    def _positions(self, chunk: Sequence[Numbered], classes: Sequence[str]) -> Labels:
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
@@ -482,26 +523,33 @@ def from_images(
     normalisation: Normalisation,
     channels: Literal[1, 3] = 3,
     seed: int = 0,
+    left_out: LeftOut | None = None,
 ) -> Dataset:
     """A folder with one folder of images per class, named as in `classes`.
 
     Images are `.npy` files (uint8, `[height, width]` or `[height, width, channels]`), or picture files where Pillow is
     installed, which are turned into grey (channels=1) or colour (3). `test` is a second such folder, or the fraction of
-    images to hold out, by a hash of each; None for no test part.
+    images to hold out, by a hash of each; None for no test part. `left_out`: as in `from_csv`.
     """
 
     def read(folder: Path) -> Examples:
-        return read_images(folder, classes=classes, channels=channels)
+        return read_images(folder, classes=classes, channels=channels, left_out=left_out)
 
     return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
 
 
-def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:
+def read_images(
+    folder: Path, *, classes: Sequence[str], channels: Literal[1, 3], left_out: LeftOut | None = None
+) -> Examples:
     """The images of one folder by class, in the order of classes and file names."""
     CLASSES.check_names(classes)
     if channels not in (1, 3):
         raise InvalidInput(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
-    files = _image_files(folder, classes)
+    files = _image_files(folder, classes, left_out)
+    if left_out is not None:
+        files = _alike(files, channels, left_out)
+    if not files:
+        raise InvalidInput(f"{folder}: no images; put them into one folder per class: {list(classes)}")
     first = _read_image(files[0][0], channels)
     x = np.empty((len(files), *first.shape), np.uint8)
     for row, (path, _) in enumerate(files):
@@ -515,22 +563,40 @@ def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]
     return Examples(x, np.array([number for _, number in files], np.int64))
 
 
-def _image_files(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+_ImageFile = tuple[Path, int]  #: with the position of its class
+
+
+def _alike(files: Sequence[_ImageFile], channels: int, left_out: LeftOut) -> list[_ImageFile]:
+    """The images that can be read and have the commonest size."""
+
+    def sized(some: Sequence[_ImageFile]) -> list[tuple[tuple[int, ...], _ImageFile]]:
+        return [(_read_image(path, channels).shape, (path, number)) for path, number in some]
+
+    found = list(chain.from_iterable(read_apart(files, sized, left_out)))
+    counts = Counter(size for size, _ in found)
+    common = max(counts, key=lambda size: (counts[size], size), default=())
+    left_out.extend(f"{path}: {list(size)}, and most are {list(common)}" for size, (path, _) in found if size != common)
+    return [file for size, file in found if size == common]
+
+
+def _image_files(folder: Path, classes: Sequence[str], left_out: LeftOut | None) -> list[_ImageFile]:
     """Every image with the position of its class; names that start with a dot are left out."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder}: there is no such folder")
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    if wrong := [path for path in visible if not path.is_dir() or path.name not in classes]:
-        raise InvalidInput(f"{wrong[0]}: not a folder of one of the classes {list(classes)}: move it away")
-    files = [
+
+    def known(paths: Sequence[Path]) -> Sequence[Path]:
+        if wrong := [path for path in paths if not path.is_dir() or path.name not in classes]:
+            raise InvalidInput(f"{wrong[0]}: not a folder of one of the classes {list(classes)}: move it away")
+        return paths
+
+    kinds = chain.from_iterable(read_apart(visible, known, left_out))
+    return [
         (path, classes.index(kind.name))
-        for kind in sorted(visible, key=lambda path: classes.index(path.name))
+        for kind in sorted(kinds, key=lambda path: classes.index(path.name))
         for path in sorted(kind.iterdir())
         if not path.name.startswith(".")
     ]
-    if not files:
-        raise InvalidInput(f"{folder}: no images; put them into one folder per class: {list(classes)}")
-    return files
 
 
 def _read_image(path: Path, channels: int) -> NDArray[np.uint8]:

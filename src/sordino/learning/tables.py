@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,29 @@ from sordino.parts import registry
 CHUNK_ROWS = 10_000
 
 Numbered = tuple[int, list[str]]  #: a row's cells after its line's number
+LeftOut = list[str]  #: why each row was left out that is refused
+
+_Row = TypeVar("_Row")
+_Read = TypeVar("_Read")
+
+
+def read_apart(
+    rows: Sequence[_Row], read: Callable[[Sequence[_Row]], _Read], left_out: LeftOut | None = None
+) -> Iterator[_Read]:
+    """What `read` makes of rows, which it takes together or in parts; a row that it refuses is left out, if asked to.
+
+    So no row decides about another one.
+    """
+    try:
+        yield read(rows)
+    except InvalidInput as error:
+        if left_out is None:
+            raise
+        if len(rows) > 1:
+            for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+                yield from read_apart(part, read, left_out)
+        else:
+            left_out.append(str(error))
 
 
 class Lines(Protocol):
@@ -76,15 +100,80 @@ def _text(value: object) -> str:
 Place = Path | Frame
 
 
+class Unread(list[str]):
+    """A line of a file that is no row of its table."""
+
+    def __init__(self, line: str, why: str) -> None:
+        super().__init__([line])
+        self.why = why
+
+
+class _LinesApart:
+    """The rows of a file, where a line that cannot be read takes no other with it.
+
+    A quotation mark that is never closed would take all lines up to the next one into its cell. Where what came of it
+    is no row, only the first of these lines is given up, and the others are read again.
+    """
+
+    def __init__(self, file: TextIO, delimiter: str, *, named: bool) -> None:
+        self.line_num = 0
+        self._file, self._again, self._taken = file, deque[str](), list[str]()
+        self._delimiter, self._named, self._width = delimiter, named, 0  # width: 0 until it is known
+        if not named:  # the first line is a row like others, and may be the one that is wrong
+            widths = Counter(len(row) for row in self if not isinstance(row, Unread) and row)
+            self._width = max(widths, key=lambda width: (widths[width], width), default=0)
+            file.seek(0)
+            self.line_num = 0
+
+    def _lines(self) -> Iterator[str]:
+        while line := self._again.popleft() if self._again else self._file.readline():
+            self._taken.append(line)
+            yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        self._taken.clear()
+        try:
+            row, why = next(csv.reader(self._lines(), delimiter=self._delimiter, strict=True)), ""
+        except csv.Error as error:
+            row, why = [], str(error)
+        if not why and not all(map(_is_text, row)):
+            why = "not in UTF-8"
+        if not why and self._width and row and len(row) != self._width:
+            why = f"{len(row)} cells, and there are {self._width} columns"
+        if not why:
+            self.line_num += len(self._taken)
+            if self._named and not self._width:
+                self._width = len(row)
+            return row
+        self._again.extendleft(reversed(self._taken[1:]))
+        self.line_num += 1
+        return Unread(self._taken[0], why)
+
+
+def _is_text(cell: str) -> bool:
+    """Whether a cell came from bytes in UTF-8."""
+    return cell.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in cell)
+
+
 @contextmanager
-def reading(place: Place, delimiter: str = ",") -> Iterator[Lines]:
-    """The lines of a table; what is no table is refused."""
+def reading(place: Place, delimiter: str = ",", *, named: bool = True, apart: bool = False) -> Iterator[Lines]:
+    """The lines of a table, whose first one has the columns' names or not; what is no table is refused.
+
+    `apart`: a line of a file that cannot be read is `Unread`, and the others are read.
+    """
     if isinstance(place, Frame):
         yield place.lines()
         return
     try:
-        with place.open(newline="", encoding="utf-8-sig") as file:
-            yield csv.reader(file, delimiter=delimiter, strict=True)
+        with place.open(newline="", encoding="utf-8-sig", errors="surrogateescape" if apart else "strict") as file:
+            yield (
+                _LinesApart(file, delimiter, named=named)
+                if apart
+                else csv.reader(file, delimiter=delimiter, strict=True)
+            )
     except FileNotFoundError:
         raise InvalidInput(f"{place}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -137,9 +226,11 @@ class Header:
         """A cell's place in words."""
         return f"{self.place}, line {line}, column {self.names[column] if self.names else column!r}"
 
-    def check_width(self, chunk: list[Numbered]) -> None:
-        """Refuse rows of another length than the first line."""
+    def check_width(self, chunk: Sequence[Numbered]) -> None:
+        """Refuse rows of another length than the first line, and lines that are no rows."""
         for line, row in chunk:
+            if isinstance(row, Unread):
+                raise InvalidInput(f"{self.place}, line {line}: {row.why}")
             if len(row) != self.width:
                 raise InvalidInput(f"{self.place}, line {line}: {len(row)} cells, the first line has {self.width}")
 
@@ -162,7 +253,7 @@ class Features:
         """A name for each value; none where the table has no header and nothing is declared."""
         return names_of(self.rules) or tuple(self.header.names[at] for at in self.positions if self.header.names)
 
-    def values(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+    def values(self, chunk: Sequence[Numbered]) -> NDArray[np.float32]:
         """The values `[n, width]` of some rows."""
         self.header.check_width(chunk)
         if not self.rules:
@@ -183,13 +274,13 @@ class Features:
             found.append(values)
         return np.concatenate(found, axis=1)
 
-    def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+    def _floats(self, chunk: Sequence[Numbered]) -> NDArray[np.float32]:
         x = float32_of([[row[at] for at in self.positions] for _, row in chunk])
         if x is None:
             raise self._first_wrong(chunk)
         return x
 
-    def _first_wrong(self, chunk: list[Numbered]) -> InvalidInput:
+    def _first_wrong(self, chunk: Sequence[Numbered]) -> InvalidInput:
         line, column, cell = next(
             (line, c, row[c]) for line, row in chunk for c in self.positions if float32_of([row[c]]) is None
         )

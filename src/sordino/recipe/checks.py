@@ -68,7 +68,7 @@ def _overlap(one: Location, other: Location) -> bool:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 ANSWERS = ("classes", "labels", "target")  #: what is learnt, of which own data has one
-OWN_FIELDS = (*ANSWERS, "label", "features", "columns", "test", "channels", "mean", "std", "arguments", "digest")
+OWN_FIELDS = (*ANSWERS, "label", "features", "columns", "test", "channels", "mean", "std", "arguments")
 _NEEDS = {
     "known": (),
     "function": (),
@@ -83,7 +83,7 @@ _MAY_HAVE = {
     "npz": (),
     "table": ("features", "columns"),
     "images": ("channels",),
-    "memory": (*ANSWERS, "label", "features", "columns", "test", "mean", "std", "digest"),
+    "memory": (*ANSWERS, "label", "features", "columns", "test", "mean", "std"),
 }
 _NOT_WITH_COLUMNS = ("features", "mean", "std")
 _WHOM = {

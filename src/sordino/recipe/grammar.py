@@ -136,10 +136,6 @@ class Data(TomlTable):
     arguments: Options | None = Field(
         default=None, description="the keys of a 'package.module:Class', or a function's arguments"
     )
-    digest: str | None = Field(
-        default=None,
-        description="SHA-256 of data in memory; a run writes it down, and other data is refused",
-    )
     validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
     train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")
     test_limit: Natural = Field(default=0, description="use only the first n test examples (0: all)")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, memory, own_data
+from sordino.learning import datasets, memory, own_data, tables
 from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.tasks import CLASSES
 from sordino.parts.toml import key
@@ -37,15 +37,18 @@ def read_data(recipe: Recipe, dataset: Dataset | None = None) -> Dataset:
 
 
 def pinned(recipe: Recipe, handed: object = None) -> tuple[Recipe, Dataset | None]:
-    """The recipe with digests of its vocabulary files and of data in memory, and the data set that was handed in.
+    """The recipe with digests of its vocabulary files, and the data set that was handed in.
 
-    So a run that goes on later is about the same words and the same data.
+    So a run that goes on later is about the same words. A recipe says nothing of private data: which it was is in a
+    file of the run's folder.
     """
     data, changes = recipe.data, dict[str, object]()
     if data.columns and any(rule.pinned() != rule for rule in data.columns.values()):
         changes = {f"data.columns.{key(name)}": rule.pinned() for name, rule in data.columns.items()}
+    if changes:
+        recipe = recipe.with_(changes)
     if handed is None:
-        return (recipe.with_(changes) if changes else recipe), None
+        return recipe, None
     if data.origin != "memory":
         raise InvalidInput(
             f'data was handed in, and data.source = "{data.source}" names other data: set data.source = "memory", or '
@@ -55,14 +58,7 @@ def pinned(recipe: Recipe, handed: object = None) -> tuple[Recipe, Dataset | Non
         data.names, data.task, data.label, data.features, data.columns or {}, data.test, _constants(data),
         recipe.split.source_column, recipe.seed,
     )  # fmt: skip
-    dataset = memory.from_memory(handed, about)
-    digest = memory.digest_of(dataset)
-    if data.digest not in (None, digest):
-        raise InvalidInput(
-            f"the data that was handed in has the digest {digest}, and the recipe is about {data.digest}: hand in the "
-            "data that the run began with, or take data.digest away for a new run"
-        )
-    return recipe.with_({**changes, "data.digest": digest}), dataset
+    return recipe, memory.from_memory(handed, about)
 
 
 def _constants(data: recipes.Data) -> Normalisation | None:
@@ -71,8 +67,13 @@ def _constants(data: recipes.Data) -> Normalisation | None:
     return Normalisation(data.mean or (0.0,), data.std or (1.0,))
 
 
-def source_of(data: recipes.Data, seed: int, column: str | int | None = None) -> Dataset:
-    """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records."""
+def source_of(
+    data: recipes.Data, seed: int, column: str | int | None = None, left_out: tables.LeftOut | None = None
+) -> Dataset:
+    """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records.
+
+    With a list `left_out`, records of one's own that are refused are left out, and why is added to it.
+    """
     if data.origin == "known":
         return datasets.load(data.source)
     if data.origin == "memory":
@@ -85,15 +86,19 @@ def source_of(data: recipes.Data, seed: int, column: str | int | None = None) ->
     normalisation = _constants(data) or Normalisation()
     path, names, task = Path(data.source), data.names, data.task or CLASSES
     if data.origin == "npz":
-        return own_data.from_npz(path, classes=names, normalisation=normalisation, column=column, task=task)
+        return own_data.from_npz(
+            path, classes=names, normalisation=normalisation, column=column, task=task, left_out=left_out
+        )
     if data.origin == "table":
         return own_data.from_csv(
             path, test=data.test, label=data.label, classes=names, normalisation=normalisation,
             features=data.features, rules=data.columns or {}, column=column, seed=seed, task=task,
+            left_out=left_out,
         )  # fmt: skip
     return own_data.from_images(
-        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed
-    )
+        path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed,
+        left_out=left_out,
+    )  # fmt: skip
 
 
 def _cut(examples: Examples, limit: int) -> Examples:

@@ -56,6 +56,8 @@ _PACKAGES = (
 
 MODEL = "model.safetensors"  #: the trained model
 LOCK = ".lock"  #: the file that the process which runs a run holds
+DATA_CHECK = "data.check"  #: which data a program handed in, for its owner alone: no page, recipe or result has it
+BEGINNINGS = frozenset({"environment.json", DATA_CHECK})  #: what lies there before the recipe makes it a run
 
 
 def environment(device: str | None = None, code: Mapping[str, str] | None = None) -> dict[str, object]:
@@ -138,16 +140,25 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path | str, recipe: str, *, device: str | None = None, code: Mapping[str, str] | None = None
+        cls,
+        path: Path | str,
+        recipe: str,
+        *,
+        device: str | None = None,
+        code: Mapping[str, str] | None = None,
+        check: bytes | None = None,
     ) -> RunFolder:
         """Start a run in a new or empty folder, with the recipe's text and this process's environment.
 
-        `code` is the digest of each part of somebody's own, and of each file of weights, that the recipe names.
+        `code` is the digest of each part of somebody's own, and of each file of weights, that the recipe names; `check`
+        tells which data was handed in, and is readable by its owner alone.
         """
         folder = cls(Path(path))
         make_folder(folder.path)
         folder.check_free()
         write_whole(folder.path / "environment.json", to_page(environment(device, code)).encode())
+        if check is not None:
+            write_whole(folder.path / DATA_CHECK, check, 0o600)
         # The recipe comes last: a folder with a recipe is a run, and everything else can be counted on.
         write_whole(folder.path / "recipe.toml", recipe.encode())
         return folder
@@ -170,7 +181,7 @@ class RunFolder:
                 f"{self.path} already holds a run, which is left as it is. Continue it with --resume, or choose "
                 "another folder with --out"
             )
-        if present and not (len(present) == 1 and self._never_began()):
+        if present and not ({path.name for path in present} <= BEGINNINGS and self._never_began()):
             raise InvalidInput(
                 f"{self.path} is not empty (it holds {present[0].name!r}), and a run needs a folder of its own. Choose "
                 "another with --out"

@@ -66,7 +66,11 @@ def run(
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)
-        files = nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device)
+        files = (
+            nullcontext()
+            if folder is None
+            else run_folder(recipe, folder, resume=resume, device=device, dataset=dataset)
+        )
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.learning import memory
+from sordino.learning.examples import Dataset
 from sordino.parts import registry
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
-from sordino.report.folder import RunFolder, alone
+from sordino.report.folder import BEGINNINGS, DATA_CHECK, RunFolder, alone
 from sordino.report.records import RoundRecord
 from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun, Memory
 from sordino.runs.coordinator import Attendance, RoundOutcome
@@ -148,18 +150,38 @@ class FileStore(Store):
 
 
 @contextmanager
-def run_folder(recipe: Recipe, path: str | Path, *, resume: bool, device: str) -> Iterator[RunFolder]:
+def run_folder(
+    recipe: Recipe, path: str | Path, *, resume: bool, device: str, dataset: Dataset | None = None
+) -> Iterator[RunFolder]:
     """A run's folder, made or found again, for this process alone; `device` is `REAL` where clients are.
+
+    `dataset` is the data that was handed in, where it was.
 
     A run that is refused before its first round leaves the folder free: see `free_if_refused`.
     """
     if resume:
         _check_resumed(recipe, RunFolder.open(path), device == REAL)
+        check_data(RunFolder.open(path), dataset)
     with alone(path):
         if resume:
             yield RunFolder.open(path)
         else:
-            yield RunFolder.create(path, recipe.to_toml(), device=device, code=_digests(recipe))
+            check = None if dataset is None else memory.check_of(dataset)
+            yield RunFolder.create(path, recipe.to_toml(), device=device, code=_digests(recipe), check=check)
+
+
+def check_data(folder: RunFolder, dataset: Dataset | None) -> None:
+    """Refuse other data than a run was handed."""
+    if dataset is None:
+        return
+    path = folder.path / DATA_CHECK
+    if not path.is_file():
+        raise InvalidInput(f"{path} is missing, so that nobody can tell which data the run was handed: put it back")
+    if not memory.fits_check(dataset, path.read_bytes()):
+        raise InvalidInput(
+            f"{folder.path} was handed other data: hand in the data that the run began with, or start anew in another "
+            "folder"
+        )
 
 
 def _digests(recipe: Recipe) -> dict[str, str]:
@@ -196,7 +218,7 @@ def free_if_refused(folder: RunFolder | None, *, resume: bool) -> Iterator[None]
     except SordinoError:
         if folder is not None and not resume:
             shutil.rmtree(folder.checkpoint, ignore_errors=True)
-            for name in ("recipe.toml", "environment.json"):
+            for name in ("recipe.toml", *BEGINNINGS):
                 (folder.path / name).unlink(missing_ok=True)
         raise
 

@@ -1,0 +1,221 @@
+"""A record that is refused counts as absent in what a client answers: nothing that travels tells of it."""
+
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from sordino.cli import app
+from sordino.client.client import Client
+from sordino.client.invitation import CommonTerms
+from sordino.client.own_records import OwnRecords
+from sordino.client.settings import OwnData, Settings
+from sordino.errors import InvalidInput
+from sordino.methods.upload import Draw
+from sordino.randomness import KEY_BYTES, Keystream
+from sordino.recipe import Recipe
+from sordino.runs.federation import wire
+from tests.client.people import KEY, NAME, body
+
+HEADER = b"age,smoker,note,outcome\n"
+ROWS = [
+    b'%d,%s,"a ""b""%s c",%s\n' % (k, b"yes" if k % 3 else b"no", b"\n," * (k % 2), b"ab"[k % 2 :][:1])
+    for k in range(8)
+]
+COLUMNS: dict[str, Any] = {
+    "age": {"kind": "number", "low": 0, "high": 100},
+    "smoker": {"kind": "category", "values": ["yes", "no"]},
+    "note": {"kind": "words", "vocabulary": ["b", "fever"]},
+}
+WRONG = (
+    b"9,pipe,b,a\n",  # a value that is not in the list
+    b"nine,yes,b,a\n",
+    b",yes,b,a\n",  # a gap
+    b"9,yes,b,c\n",  # no such class
+    b"9,yes,b\n",
+    b"9,yes,b,a,1\n",
+    b"9,yes,\xff,a\n",  # not in UTF-8
+    b'9,yes,"b,a\n',  # a quotation mark that is not closed
+    b'"9"1,yes,b,a\n',
+    b"9,yes," + b"b" * 140_000 + b",a\n",
+    b'9,yes,b,"\n',
+)
+
+
+def table(path: Path, rows: list[bytes], header: bytes = HEADER) -> Path:
+    path.write_bytes(header + b"".join(rows))
+    return path
+
+
+def own(path: Path, **keys: Any) -> OwnData:
+    given = {"source": str(path), "label": "outcome", "classes": ["a", "b"], "columns": COLUMNS, **keys}
+    return Settings.of({"data": given, "budget": {"limit": 1.0}}).data
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(ROWS)), st.sampled_from(WRONG)), min_size=1, max_size=3, unique_by=itemgetter(1)
+    )
+)
+def test_no_line_of_a_table_takes_another_with_it(tmp_path_factory: pytest.TempPathFactory, added: list[Any]) -> None:
+    path = tmp_path_factory.mktemp("own") / "own.csv"
+    data = own(path)
+    table(path, ROWS)
+    before = OwnRecords.read(data, path.parent)
+    rows = list(ROWS)
+    for place, line in added:
+        rows.insert(place, line)
+    table(path, rows)
+    with pytest.raises(InvalidInput):
+        OwnRecords.read(data, path.parent)
+    after = OwnRecords.read_apart(data, path.parent)
+    assert (after.digest, len(after.left_out)) == (before.digest, len(added))
+
+
+@pytest.mark.parametrize("place", [0, 3, 6])
+@pytest.mark.parametrize("line", [b"1\n", b"1,2,3,4,a\n", b"x,1,a\n", b'"1,2,a\n', b"1,\xff,a\n", b"1,2,c\n"])
+def test_the_first_line_of_a_table_without_a_header_is_a_row_too(tmp_path: Path, place: int, line: bytes) -> None:
+    rows = [b"%d,%d,%s\n" % (k, k * k, b"ab"[k % 2 :][:1]) for k in range(6)]
+    data = own(tmp_path / "own.csv", label=-1, columns=None)
+    table(tmp_path / "own.csv", rows, b"")
+    before = OwnRecords.read(data, tmp_path)
+    table(tmp_path / "own.csv", [*rows[:place], line, *rows[place:]], b"")
+    after = OwnRecords.read_apart(data, tmp_path)
+    assert (after.digest, after.shape, len(after.left_out)) == (before.digest, before.shape, 1)
+
+
+def test_rows_that_are_named_and_no_longer_there_are_absent(tmp_path: Path) -> None:
+    data = own(table(tmp_path / "own.csv", ROWS), rows="2-7")
+    assert len(OwnRecords.read_apart(data, tmp_path)) == len(OwnRecords.read(data, tmp_path)) == 6
+    table(tmp_path / "own.csv", ROWS[:-1])
+    assert len(OwnRecords.read_apart(data, tmp_path)) == 5
+
+
+def test_wrong_examples_of_arrays_and_wrong_images_are_absent(tmp_path: Path) -> None:
+    x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 5, 1, 0])
+    x[1, 0] = np.nan
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path)
+    assert (found.examples.x[:, 1].tolist(), len(found.left_out)) == ([1, 5, 9, 11], 2)
+    for name, image in {
+        "a/0": np.zeros((3, 3)),
+        "a/1": np.ones((2, 2)),
+        "b/2": np.ones((2, 2)),
+        "c/3": np.ones((2, 2)),
+    }.items():
+        (tmp_path / "scans" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "scans" / f"{name}.npy", image.astype(np.uint8))
+    (tmp_path / "scans" / "b" / "4.npy").write_text("no image")
+    found = OwnRecords.read_apart(OwnData(source="./scans", classes=("a", "b"), channels=1), tmp_path)
+    assert (found.shape, found.examples.y.tolist(), len(found.left_out)) == ((1, 2, 2), [0, 1], 3)
+
+
+def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+    for source in ("absent.csv", "absent.npz", "./absent"):
+        with pytest.raises(InvalidInput):
+            OwnRecords.read_apart(own(tmp_path / source, columns=None), tmp_path)
+    for header in (b"", b"age,smoker,note\n", b"a,b,c,d\n"):
+        with pytest.raises(InvalidInput):
+            OwnRecords.read_apart(own(table(tmp_path / "own.csv", ROWS, header)), tmp_path)
+
+
+# --- what travels -----------------------------------------------------------------------------------------------------
+
+
+def fixed(round: int) -> Draw:
+    return lambda clients: Keystream(bytes(KEY_BYTES), [0] * len(clients), 0)
+
+
+class Silo:
+    """A client that has joined, and the coordinator's request for its first report."""
+
+    def __init__(self, folder: Path, write: Callable[[], object], data: dict[str, Any], **public: Any) -> None:
+        write()
+        self.folder = folder / "client"
+        recipe = Recipe.from_dict(
+            {
+                "name": "absent", "data": {**data, **public}, "split": {"kind": "iid", "clients": 2},
+                "model": {"name": "logistic"}, "rounds": {"count": 1},
+                "method": {"name": "silo-dp", "noise_multiplier": 2.0, "sampling_rate": 0.9, "steps": 1,
+                           "announced_size": 50},
+            }
+        )  # fmt: skip
+        federation = wire(recipe)
+        terms = CommonTerms.of(recipe, NAME, federation.dataset, KEY.author)
+        plan = federation.method.plan(federation.method.init(), NAME)
+        self.invitation = terms.invitation(0, KEY).encode()
+        self.request = KEY.envelope("report", plan, terms.digest, range(2), plan.encode())
+        settings = Settings.of(
+            {
+                "data": data, "budget": {"limit": 50.0, "delta": 1e-5, "adjacency": "record (add/remove)"},
+                "coordinators": {NAME: KEY.author.first.hex()},
+            }
+        )  # fmt: skip
+        Client.create(self.folder, settings).close()
+
+    def join(self) -> None:
+        with Client.open(self.folder) as client:
+            client.join(self.invitation)
+
+    def answer(self) -> tuple[bytes, int]:
+        """What travels, and how many releases the ledger has."""
+        with Client.open(self.folder, randomness=fixed) as client:
+            client.join(self.invitation)  # as a server asks after a pause
+            reply = client.reply("report", self.request)
+            assert not reply.reason
+            return body(reply.payload), client.standing.releases
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Callable[[str, str], Silo]:
+    def made(name: str, extra: str) -> Silo:
+        path = tmp_path / f"{name}.csv"
+        rows = "x,y\n" + "".join(f"{k / 40:.3f},{k}\n" for k in range(60))
+        data = {"source": str(path), "label": "y", "target": [0.0, 100.0], "mean": [0.0], "std": [1.0]}
+        silo = Silo(tmp_path / name, lambda: path.write_text(rows), data, test=0.2)
+        silo.join()
+        path.write_text(rows + extra)
+        return silo
+
+    return made
+
+
+def test_a_refused_record_changes_nothing_that_travels(numbers: Callable[[str, str], Silo]) -> None:
+    without, outside, unclosed = numbers("a", ""), numbers("b", "0.5,101\n"), numbers("c", '"0.5,1\n')
+    inside = numbers("d", "0.5,99\n")
+    expected = without.answer()
+    assert (outside.answer(), unclosed.answer()) == (expected, expected)
+    assert len(inside.answer()[0]) == len(expected[0])
+    assert ["WARNING" in silo.log for silo in (without, outside, unclosed, inside)] == [False, True, True, False]
+
+
+def test_the_owner_hears_of_it_before_agreeing(numbers: Callable[[str, str], Silo], tmp_path: Path) -> None:
+    silo = numbers("a", "0.5,101\n")
+    (tmp_path / "i").write_bytes(silo.invitation)
+    asked = ["client", "join", str(silo.folder), str(tmp_path / "i"), "--yes"]
+    assert CliRunner().invoke(app, asked).exit_code == 0, "agreed before: nothing is refused any more"
+    for path in (silo.folder / "federations" / NAME).iterdir():
+        path.unlink()
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code != 0 and "line 62" in f"{done.output}{done.exception}"
+
+
+def test_a_file_without_any_form_is_a_client_without_records(tmp_path: Path) -> None:
+    path, x = tmp_path / "own.npz", np.linspace(0, 1, 60, dtype=np.float32).reshape(30, 2)
+    y = np.arange(30) % 2
+    data = {"source": str(path), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    silo = Silo(tmp_path, lambda: np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y), data)
+    silo.join()
+    np.savez(path, x=x, y=y.astype(float) / 0.7)
+    assert silo.answer()[1] > 0
+    assert "WARNING" in silo.log
