@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+import sordino
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Normalisation
 from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
@@ -645,3 +646,16 @@ def test_a_table_with_other_separators_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "age;outcome\n1;ill\n")
     with pytest.raises(InvalidInput, match="semicolons"):
         from_csv(path, test=None, label="outcome", classes=["well", "ill"], normalisation=Normalisation())
+
+
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path: Path) -> None:
+    rows = [f"{n},{n % 7},{'ill' if n % 3 else 'well'}" for n in range(60)]
+    path = write(tmp_path / "t.csv", "\n".join(["age,b,outcome", *rows]) + "\n")
+    data = {"source": str(path), "label": "outcome", "classes": ["well", "ill"], "test": 0.3, "mean": [0], "std": [1]}
+    given = {"name": "t", "data": data, "split": {"kind": "iid", "clients": 2}, "model": {"name": "logistic"}}
+    recipe = Recipe.from_dict({**given, "method": {"name": "fedavg"}, "rounds": {"count": 2}})
+    sordino.run(recipe, folder=tmp_path / "run")
+    assert sordino.run(recipe, folder=tmp_path / "run", resume=True).result.rounds == 2
+    write(path, path.read_text().replace("59,3,ill", "59,4,ill"))
+    with pytest.raises(InvalidInput, match="other data"):
+        sordino.run(recipe, folder=tmp_path / "run", resume=True)

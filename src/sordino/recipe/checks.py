@@ -193,6 +193,6 @@ def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
     if used and rounds.stop_on == "validation" and not recipe.data.validation:
         yield (
             f"rounds.{used[0]}",
-            "set, but no examples are set aside to decide it: set data.validation "
+            "is set, but no examples are set aside to decide it: set data.validation "
             'above 0, or rounds.stop_on = "test" where the test set is public',
         )

@@ -56,7 +56,7 @@ _PACKAGES = (
 
 MODEL = "model.safetensors"  #: the trained model
 LOCK = ".lock"  #: the file that the process which runs a run holds
-DATA_CHECK = "data.check"  #: which data a program handed in, for its owner alone: no page, recipe or result has it
+DATA_CHECK = "data.check"  #: which own data a run began with, for its owner alone: no page, recipe or result has it
 BEGINNINGS = frozenset({"environment.json", DATA_CHECK})  #: what lies there before the recipe makes it a run
 
 

@@ -66,10 +66,9 @@ def run(
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)
+        own = None if recipe.data.origin == "known" else federation.dataset
         files = (
-            nullcontext()
-            if folder is None
-            else run_folder(recipe, folder, resume=resume, device=device, dataset=dataset)
+            nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device, dataset=own)
         )
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
@@ -81,12 +80,12 @@ def run(
             )  # fmt: skip
             federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
-                own = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
+                whole = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip
-                own.restore(past)
+                whole.restore(past)
                 with free_if_refused(target, resume=resume):
                     expected = preflight.expected(federation, recipe.name, rehearse(federation, fleet))
-                return own.go(expected)
+                return whole.go(expected)
             finally:
                 fleet.close()
 

@@ -155,7 +155,7 @@ def run_folder(
 ) -> Iterator[RunFolder]:
     """A run's folder, made or found again, for this process alone; `device` is `REAL` where clients are.
 
-    `dataset` is the data that was handed in, where it was.
+    `dataset` is the owner's own data, in files or in memory, where it is no known data set.
 
     A run that is refused before its first round leaves the folder free: see `free_if_refused`.
     """
@@ -171,16 +171,16 @@ def run_folder(
 
 
 def check_data(folder: RunFolder, dataset: Dataset | None) -> None:
-    """Refuse other data than a run was handed."""
+    """Refuse other data than a run began with."""
     if dataset is None:
         return
     path = folder.path / DATA_CHECK
     if not path.is_file():
-        raise InvalidInput(f"{path} is missing, so that nobody can tell which data the run was handed: put it back")
+        raise InvalidInput(f"{path} is missing, so that nobody can tell which data the run began with: put it back")
     if not memory.fits_check(dataset, path.read_bytes()):
         raise InvalidInput(
-            f"{folder.path} was handed other data: hand in the data that the run began with, or start anew in another "
-            "folder"
+            f"{folder.path} began with other data, and a run goes on as it began: put the old data back, or start anew "
+            "in another folder"
         )
 
 
