@@ -21,6 +21,8 @@ from sordino.methods.upload import Draw
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
+from sordino.web.native_participant import Link, Participant
+from sordino.wire.requests import Request, What
 from tests.client.people import KEY, NAME, body
 
 HEADER = b"age,smoker,note,outcome\n"
@@ -197,6 +199,20 @@ def test_a_refused_record_changes_nothing_that_travels(numbers: Callable[[str, s
     assert (outside.answer(), unclosed.answer()) == (expected, expected)
     assert len(inside.answer()[0]) == len(expected[0])
     assert ["WARNING" in silo.log for silo in (without, outside, unclosed, inside)] == [False, True, True, False]
+
+
+def test_a_native_participant_tells_its_owner_and_nobody_else(numbers: Callable[[str, str], Silo]) -> None:
+    answers, told = [], []
+    for silo in (numbers("a", ""), numbers("b", "0.5,101\n")):
+        said: list[str] = []
+        with Client.open(silo.folder, randomness=fixed) as client:
+            own = Participant(client, Link("http://localhost"), NAME, lambda _: False, said.append)
+            joined = own._respond(Request(What.JOIN, payload=silo.invitation))
+            reported = own._respond(Request(What.STEP, "report", silo.request))
+        answers.append((joined.encode(), reported.fine, reported.payload, reported.reason))
+        told.append(any("left out" in sentence for sentence in said))
+    assert answers[0] == answers[1] and answers[0][1]
+    assert told == [False, True]
 
 
 def test_the_owner_hears_of_it_before_agreeing(numbers: Callable[[str, str], Silo], tmp_path: Path) -> None:
