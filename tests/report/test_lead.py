@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import SERVER, Adjacency, Adversary
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Guarantee, Pure, Release
 from sordino.privacy.guessing import best_guess
 from sordino.privacy.statement import ClientSet, PlannedFor, Row, Statement, View, leading
 from sordino.report.compare import compare
@@ -95,6 +95,23 @@ def test_the_figure_that_was_planned_for_leads_even_where_another_is_smaller():
 def test_a_plan_of_which_nothing_is_proven_leads_all_the_same():
     found = [View((row(Adjacency.RECORD_REPLACE, math.inf),)), View((row(Adjacency.RECORD_ADD_REMOVE, 1.0),))]
     assert leading(found, RECORDS) is found[0] and leading(found) is found[1]
+
+
+@pytest.mark.parametrize("partial", [Adjacency.COORDINATE, Adjacency.LABEL])
+@pytest.mark.parametrize("whole", [459.0, math.inf])
+def test_a_part_of_a_record_never_leads_even_if_it_was_planned_for(partial, whole):
+    found = [View((row(partial, 1.0),)), View((row(Adjacency.CLIENT, whole),))]
+    assert leading(found, PlannedFor(partial, "server")) is found[1] and leading(found) is found[1]
+    statement = Statement((row(partial, 1.0), row(proven=whole)), 1e-5, planned=PlannedFor(partial, "server"))
+    lead, *others = epsilon_lines(statement)
+    assert lead.epsilon == figure(whole) and [(line.epsilon, bool(line.relation)) for line in others] == [("1", True)]
+
+
+@pytest.mark.parametrize("partial", [Adjacency.COORDINATE, Adjacency.LABEL])
+def test_where_only_parts_of_a_record_are_protected_an_infinite_figure_leads(partial):
+    release = Release("r", "d", "upload", (Guarantee(SERVER, partial, Pure(1.0), "a theorem"),))
+    lead = replace(Statement.of([release]), planned=PlannedFor(partial, "server")).lead
+    assert lead.adjacency is Adjacency.CLIENT and lead.unproven and lead.rows[0].unproven
 
 
 def test_what_was_planned_comes_back_from_json():

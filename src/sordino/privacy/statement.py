@@ -56,7 +56,7 @@ _ADJACENCIES = (
     Adjacency.COORDINATE,
 )
 _ADVERSARIES = ("server", "shuffled", "summed", "model reader")
-_PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record: such a figure says little of a whole run
+_PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record
 _SIMULATED = "This was a simulation."  #: how a sentence begins by which older files say that a run was simulated
 
 
@@ -205,6 +205,11 @@ class View:
         return self.rows[0].adjacency
 
     @property
+    def is_partial(self) -> bool:
+        """Whether less than a record may change: such a figure says little of a whole run."""
+        return self.adjacency in _PARTIAL
+
+    @property
     def adversaries(self) -> tuple[Adversary, Adversary]:
         """Those with the fewest and the most parties."""
         found = sorted((row.adversary for row in self.rows), key=lambda adversary: adversary.parties or 0)
@@ -275,12 +280,14 @@ def leading(found: Sequence[View], planned: PlannedFor | None = None) -> View:
     """The view that a whole run is judged by: the one that it was planned for.
 
     Without a plan, or where nothing speaks of it, the strongest about a client, or about a record if there is none;
-    where nothing is proven about either, the first: a figure for one value of one upload never leads.
+    where nothing is proven about either, the first. A figure for one value of one upload never leads, even if planned.
     """
-    if planned is not None and (own := [view for view in found if planned.fits(view)]):
+    whole = [view for view in found if not view.is_partial]
+    if planned is not None and (own := [view for view in whole if planned.fits(view)]):
         return min(own, key=lambda view: view.proven[1])
-    whole = [view for view in found if view.adjacency not in _PARTIAL and not view.unproven]
-    return min(whole, key=lambda view: (view.adjacency is not Adjacency.CLIENT, view.proven[1]), default=found[0])
+    proven = [view for view in whole if not view.unproven]
+    first = next(iter(whole or found))  # older files may have nothing whole
+    return min(proven, key=lambda view: (view.adjacency is not Adjacency.CLIENT, view.proven[1]), default=first)
 
 
 @dataclass(frozen=True)
@@ -397,10 +404,13 @@ def _together(clients: Sequence[ClientSet]) -> ClientSet:
 def _rows(groups: Sequence[tuple[ClientSet, Counted]], delta: float) -> list[Row]:
     """Every group has a row for all that any group says of the server and of model readers.
 
-    Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it.
+    Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it. Where all
+    that is said is about less than a record, a row says that of everything a client sends nothing is proven.
     """
     own = [_views(releases) for _, releases in groups]
     common = [view for found in own for view in found if view[0].parties is None]
+    if all(adjacency in _PARTIAL for found in own for _, adjacency in found):
+        common.append((SERVER, Adjacency.CLIENT))
     return [
         _row(who, releases, *view, delta)
         for (who, releases), found in zip(groups, own, strict=True)
