@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Guarantee, Pure, Release
+from sordino.privacy import history
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Guarantee, Pure, Release, shuffled, summed
 from sordino.privacy.guessing import best_guess
+from sordino.privacy.history import RoundReleases
+from sordino.privacy.spending import spending
 from sordino.privacy.statement import ClientSet, PlannedFor, Row, Statement, View, leading
 from sordino.report.compare import compare
 from sordino.report.comparison_page import comparison_page
@@ -112,6 +115,58 @@ def test_where_only_parts_of_a_record_are_protected_an_infinite_figure_leads(par
     release = Release("r", "d", "upload", (Guarantee(SERVER, partial, Pure(1.0), "a theorem"),))
     lead = replace(Statement.of([release]), planned=PlannedFor(partial, "server")).lead
     assert lead.adjacency is Adjacency.CLIENT and lead.unproven and lead.rows[0].unproven
+
+
+def summed_row(client, parties, proven):
+    return row(proven=proven, adversary=summed(parties), who=ClientSet((client,), 1))
+
+
+SUMMED = PlannedFor(Adjacency.CLIENT, "summed")
+ALL_IN_5 = (summed_row("a", 5, 8.0), summed_row("b", 5, 7.0), summed_row("b", 10, 0.5))
+NOBODY_IN_BOTH = (summed_row("a", 5, 8.0), summed_row("b", 5, 7.0), summed_row("b", 10, 0.5), summed_row("c", 10, 9.0))
+ALL_IN_BOTH = (*ALL_IN_5, summed_row("a", 10, 0.75))
+
+
+@pytest.mark.parametrize("rows, largest", [(ALL_IN_5, 8.0), (NOBODY_IN_BOTH, 9.0), (ALL_IN_BOTH, 0.75)])
+@pytest.mark.parametrize("planned", [SUMMED, None])
+def test_only_a_view_that_leaves_out_no_client_leads_or_wears_the_crown(tmp_path, rows, largest, planned):
+    statement = Statement(rows, 1e-5, planned=planned)
+    assert statement.lead.proven[1] == largest
+    assert {own.who for own in statement.lead.rows} == {own.who for own in rows}
+    runs = [leave(tmp_path / str(seed), [a_round(1)], a_result([a_round(1)], seed=seed), statement) for seed in (1, 2)]
+    assert compare(runs).groups[0].lead.proven[1] == largest
+
+
+def test_a_sum_that_a_client_is_not_in_does_not_lead_and_the_worst_of_all_clients_does():
+    alone = [replace(row(adjacency, proven), who=ClientSet((name,), 1)) for adjacency, proven, name in (
+        (Adjacency.CLIENT, 90.0, "a"), (Adjacency.CLIENT, 91.0, "b"), (Adjacency.RECORD_REPLACE, 2.0, "a"),
+        (Adjacency.RECORD_REPLACE, 3.0, "b"))]  # fmt: skip
+    statement = Statement((*alone, summed_row("a", 5, 0.5)), 1e-5, planned=SUMMED)
+    assert statement.lead.proven == (90.0, 91.0)
+
+
+def test_clients_with_nothing_in_common_have_an_infinite_figure_that_leads():
+    groups = [
+        (
+            ClientSet((name,), 1),
+            [(Release(name, "d", "upload", (Guarantee(seen_by, Adjacency.CLIENT, Pure(1.0), "t"),)), 1)],
+        )
+        for name, seen_by in (("a", summed(5)), ("b", shuffled(5)))
+    ]
+    lead = replace(Statement.of_groups(groups), planned=SUMMED).lead
+    assert len(lead.rows) == len(lead.unproven) == 2
+
+
+def test_what_is_spent_after_the_last_round_is_the_figure_that_leads():
+    def release(*guarantees):
+        own = (Guarantee(summed(n), Adjacency.CLIENT, Pure(epsilon), "t") for n, epsilon in guarantees)
+        return (Release("r", "d", "upload", tuple(own)),)
+
+    for first in (((5, 8.0),), ((5, 8.0), (10, 0.75))):
+        rounds = [RoundReleases(1, (release(*first), release((5, 8.0), (10, 0.5))), ([0], [1]))]
+        stated = replace(history.statement(rounds, 2, delta=1e-5, title="t"), planned=SUMMED)
+        (spent,) = spending(rounds, stated.lead, 2, delta=1e-5)
+        assert spent.proven == stated.lead.proven[1] == pytest.approx(8.0 if len(first) == 1 else 0.75, rel=1e-3)
 
 
 def test_what_was_planned_comes_back_from_json():
