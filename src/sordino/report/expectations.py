@@ -80,8 +80,8 @@ def _of_rounds(ahead: Preflight) -> Iterable[str]:
         yield _batch_norm(ahead.facts.batch_norm)
     if ahead.facts.stops_by_set_aside:
         yield (
-            "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
-            'nothing is proven (rounds.stop_on = "test" looks at none of them)'
+            "when to stop is decided by examples that clients set aside: a release of its own, without noise, so that "
+            'nothing is proven of the run as a whole (rounds.stop_on = "test" looks at none of them)'
         )
     if left_out := ahead.facts.left_out:
         yield f"{counted(left_out, 'row')} of split.files, held out as test examples, go to no client"
