@@ -170,7 +170,7 @@ def test_tensorboard_gets_every_round_and_the_epsilons_spent(tmp_path):
         RoundSpending(n, writer.scalars["epsilon/proven", n], writer.scalars["epsilon/claimed", n]) for n in (1, 2, 3)
     ]
     assert tuple(spent) == outcome.spending()
-    assert "adjacency client" in writer.texts["statement"]
+    assert "everything one client sends" in writer.texts["statement"]
 
 
 def test_a_resumed_run_counts_what_was_released_before(tmp_path):
