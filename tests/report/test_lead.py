@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
 from sordino.privacy import history
-from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Guarantee, Pure, Release, shuffled, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Claim, Guarantee, Pure, Release, shuffled, summed
 from sordino.privacy.guessing import best_guess
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.spending import spending
-from sordino.privacy.statement import ClientSet, PlannedFor, Row, Statement, View, leading
+from sordino.privacy.statement import NOT_SUPPORTED, PROVEN, ClientSet, PlannedFor, Row, Statement, View, leading
 from sordino.report.compare import compare
 from sordino.report.comparison_page import comparison_page
 from sordino.report.epsilons import HEAD, LEADS, epsilon_lines
 from sordino.report.page import report_page
-from sordino.report.statement import attacker_gain, guesses, lead_facts, lead_text, to_text
+from sordino.report.statement import CHANGES, attacker_gain, guesses, lead_facts, lead_text, to_text
 from sordino.report.words import figure
 from tests.report.pages import Page, outside_details
 from tests.report.runs import a_result, a_round, leave, ordinary, stated, unprotected
@@ -196,6 +196,21 @@ def test_every_epsilon_is_in_one_table_and_says_how_it_relates():
     assert all(line.relation and len(line.cells) == len(HEAD) for line in lines)
     assert {line.kind for line in lines} == {"proven", "claimed", "limit", "spent", "target"}
     assert all(not line.guesses for line in lines if line.kind != "proven")
+
+
+def test_a_claim_is_named_by_what_it_is_about_and_a_claim_of_the_lead_is_not_called_another():
+    def claims(proven, claimed, adjacency=Adjacency.CLIENT):
+        claim = Claim(claimed, 0.0, "Eq. 1", adjacency)
+        guarantees = tuple(Guarantee(SERVER, own, Pure(epsilon), "t") for own, epsilon in proven.items())
+        statement = Statement.of([Release("r", "d", "upload", guarantees, claim)], delta=0.0)
+        return lead_facts(statement)["claims"]
+
+    whole = {Adjacency.CLIENT: 2.0}
+    both = {Adjacency.CLIENT: 459.0, Adjacency.COORDINATE: 1.0}
+    assert "other" not in claims(whole, 2.0) and "this figure" in claims(whole, 2.0) and PROVEN in claims(whole, 2.0)
+    assert "another figure" in claims(whole, 1.0) and NOT_SUPPORTED in claims(whole, 1.0)
+    about = claims(both, 1.0, Adjacency.COORDINATE)
+    assert CHANGES[Adjacency.COORDINATE] in about and "this figure" not in about and PROVEN in about
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------

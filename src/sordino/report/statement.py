@@ -224,9 +224,25 @@ def lead_facts(statement: Statement) -> dict[str, str]:
         "not proven": reasons(view),
         "worth": f"{attacker_gain(view)}{_no_protection(view)}",
         "clients": "they differ, and no figure stands for all of them" if view.proven[0] != view.proven[1] else "",
-        "claims": f"a paper claims other figures: {', '.join(judged)}" if (judged := verdicts(statement)) else "",
+        "claims": _claims(statement),
     }
     return {name: said for name, said in facts.items() if said}
+
+
+def _claims(statement: Statement) -> str:
+    """The verdicts on a paper's claims, each with what is claimed: the leading figure, or which other."""
+    lead, found = statement.lead, dict[str, dict[str, None]]()
+    for view in statement.views:
+        about = f"a figure for {change(view)}"
+        if view.adjacency == lead.adjacency:
+            about = f"a figure for the same, seen by {onlooker(view)}"
+        if view == lead:
+            same = view.claimed is not None and span(view.claimed) == span(view.proven)
+            about = "this figure" if same else "another figure for the same"
+        for verdict in view.verdicts:
+            found.setdefault(verdict, {})[about] = None
+    found.pop(NO_CLAIM, None)
+    return "; ".join(f"a paper claims {listed(list(about))}: {verdict}" for verdict, about in found.items())
 
 
 def _no_protection(view: View) -> str:
