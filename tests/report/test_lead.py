@@ -14,13 +14,24 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Claim, Guara
 from sordino.privacy.guessing import best_guess
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.spending import spending
-from sordino.privacy.statement import NOT_SUPPORTED, PROVEN, ClientSet, PlannedFor, Row, Statement, View, leading
+from sordino.privacy.statement import (
+    NOT_SUPPORTED,
+    PROVEN,
+    AuditBound,
+    ClientSet,
+    PlannedFor,
+    Row,
+    Statement,
+    View,
+    leading,
+)
 from sordino.report.compare import compare
 from sordino.report.comparison_page import comparison_page
+from sordino.report.comparison_table import to_markdown
 from sordino.report.epsilons import HEAD, LEADS, epsilon_lines
 from sordino.report.page import report_page
 from sordino.report.statement import CHANGES, attacker_gain, guesses, lead_facts, lead_text, to_text
-from sordino.report.words import figure
+from sordino.report.words import figure, lower, upper
 from tests.report.pages import Page, outside_details
 from tests.report.runs import a_result, a_round, leave, ordinary, stated, unprotected
 
@@ -181,7 +192,7 @@ def test_what_was_planned_comes_back_from_json():
 def test_the_statement_begins_with_its_own_figure_and_gives_each_proof_once():
     statement = replace(stated(rounds=10), planned=PlannedFor(Adjacency.CLIENT, "server"))
     text = to_text(statement)
-    assert text.index(figure(statement.lead.proven[0])) < text.index("All figures")
+    assert text.index(upper(statement.lead.proven[0])) < text.index("All figures")
     for basis in {basis for own in statement.rows for basis in own.basis}:
         assert text.count(basis) == 1
     assert text.startswith(lead_text(statement))
@@ -244,6 +255,37 @@ def test_an_epsilon_is_written_with_three_digits_in_one_way(epsilon):
     assert ("e" in shown) == (not 9.995e-4 <= epsilon < (1e7 if epsilon.is_integer() else 9.995e6))
 
 
+def number(shown):
+    return float(shown.replace(",", ""))
+
+
+@given(st.floats(1e-12, 1e12))
+def test_what_is_proven_is_rounded_up_and_what_is_audited_down(epsilon):
+    assert epsilon * (1 - 2e-9) <= number(upper(epsilon)) <= epsilon * 1.0101
+    assert epsilon * 0.9899 <= number(lower(epsilon)) <= epsilon * (1 + 2e-9)
+    assert number(figure(epsilon)) in (number(upper(epsilon)), number(lower(epsilon)))
+
+
+def test_rounding_knows_its_direction_and_forgives_a_billionth():
+    assert [upper(value) for value in (1.0049, 20.04, 1.0000000001, 999.2, 1.001e-5, 9.991)] == [
+        "1.01", "20.1", "1", "1,000", "1.01e-5", "10"]  # fmt: skip
+    assert [lower(value) for value in (1.0099, 20.09, 0.9999999999, 9.999, 47_199.0)] == [
+        "1", "20", "1", "9.99", "47,199"]  # fmt: skip
+
+
+def test_every_place_rounds_a_proven_epsilon_up_and_an_audited_one_down(tmp_path):
+    bound = AuditBound(2.6789, 0.95, 1000, "an attack", 1.009e-6)
+    stated = Statement((replace(row(proven=20.0401, audited=bound), delta=1.001e-5),), 1.001e-5)
+    rounds = [a_round(1)]
+    folder = leave(tmp_path / "run", rounds, a_result(rounds, budgets=()), stated)
+    compared = compare([folder])
+    texts = [report_page(folder), to_text(stated), lead_text(stated), comparison_page(compared), to_markdown(compared)]
+    for text in texts:
+        assert "20.1" in text and "1.01e-5" in text
+        assert not any(standing_alone(wrong, text) for wrong in ("20.0", "2.68", "1e-5"))
+    assert all("2.67" in text for text in (texts[0], texts[1], texts[3]))
+
+
 def test_a_limit_is_written_in_full():
     assert [figure(limit) for limit in (2345.0, 5.0, 1e6, 0.0)] == ["2,345", "5", "1,000,000", "0"]
 
@@ -255,8 +297,8 @@ def test_the_same_number_is_written_the_same_way_on_page_statement_and_compariso
     folder = leave(tmp_path / "run", rounds, a_result(rounds, budgets=()), statement)
     compared = compare([folder])
     for text in (report_page(folder), to_text(statement), lead_text(statement), comparison_page(compared)):
-        rest = text.replace(figure(proven), "")
-        assert figure(proven) in text
+        rest = text.replace(upper(proven), "")
+        assert upper(proven) in text
         assert not any(standing_alone(f"{proven:{how}}", rest) for how in (".2e", ".4g", ".3f", ",.1f"))
 
 
