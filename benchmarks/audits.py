@@ -22,7 +22,7 @@ from sordino.audits.findings import AuditOptions
 from sordino.audits.lower_bound import REFUTED, AuditRow
 from sordino.audits.run_audit import Audit, audit
 from sordino.recipe import Recipe
-from sordino.report.words import figure
+from sordino.report.words import figure, lower, upper
 from sordino.runs.simulation import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
@@ -85,7 +85,7 @@ def carried_out(job: Job, asked: AuditOptions) -> Audit:
 
 
 def cells(name: str, row: AuditRow) -> list[str]:
-    at = f" at delta {figure(row.delta)}" if row.delta else ""
+    at = f" at delta {upper(row.delta)}" if row.delta else ""
     claimed = "" if row.claimed is None else figure(row.claimed)
     if row.verdict == REFUTED:
         claimed += " (refuted)"
@@ -95,8 +95,8 @@ def cells(name: str, row: AuditRow) -> list[str]:
         f"{row.mechanism}: {row.unit}{own_data}",
         f"{row.adjacency}, {row.adversary}",
         claimed,
-        f"{figure(row.proven)}{at}",
-        f">= {row.audited:.3f}",
+        f"{upper(row.proven)}{at}",
+        f">= {lower(row.audited)}",
         f"{row.cap:.1f}",
         f"{row.trials:,}",
     ]

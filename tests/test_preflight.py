@@ -29,7 +29,7 @@ from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
 from sordino.randomness import Keystream
 from sordino.report.expectations import LEVELS, sentences, verdict
-from sordino.report.words import figure
+from sordino.report.words import upper
 from sordino.runs.preflight import ClientGroup, Facts, Preflight, groups_of, of_federation
 from sordino.runs.senders import MechanismSender, PrivateSilo
 
@@ -433,7 +433,7 @@ def test_what_is_foreseen_of_rounds_that_differ_is_what_is_stated_after_them():
     assert found.losses[0].total == stated < 610
     assert any(
         s.startswith("Model update of fc2, 4 rounds, which differ, of all 4 clients (client, against server): proven")
-        and figure(stated) in s
+        and upper(stated) in s
         for s in sentences(found)
     )
     assert "90 values in round 1" in sentences(found)[0]
@@ -538,7 +538,7 @@ def test_reports_of_layers_that_take_turns_are_of_several_sizes():
 
 def test_claims_stand_beside_proofs_with_all_their_terms():
     sender = MechanismSender(Laplace(3.0, BOX))
-    ten = figure(equal_bits_epsilon(3.0, 6500, 1e-5))
+    ten = upper(equal_bits_epsilon(3.0, 6500, 1e-5))
     (words,) = (s for s in sentences(ahead(sender)) if "claimed" in s)
     assert words == (
         f"Model update, 10 rounds, of all 20 clients (client, against server): proven epsilon {ten} at delta 1e-5, no "

@@ -32,14 +32,18 @@ from sordino.mechanisms import (
 )
 from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
-from sordino.privacy.guarantee import Adjacency
+from sordino.privacy.guarantee import Adjacency, Infinite
 from sordino.recipe import Recipe
 from sordino.report import expectations
+from sordino.report.compare import compare
+from sordino.report.crown import crowned
 from sordino.report.statement import sentences, to_json, to_text
 from sordino.runs.federation import wire
+from sordino.runs.loaded_run import load_run
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.preflight import of_federation
+from sordino.runs.validation_scores import score_releases
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 DELTA = 1e-5  #: at which a statement gives its figures where the recipe names none
@@ -687,11 +691,15 @@ def test_a_run_stops_at_its_target_or_out_of_patience():
 
 def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_statement(tmp_path):
     base = {"data": {"source": "digits", "train_limit": 200, "test_limit": 30, "validation": 0.2}, **TWO_POINT}
-    assert not sordino.run(recipe(base)).statement.caveats
+    (said,) = sordino.run(recipe(base)).statement.caveats
+    assert "diagnostics of this simulation" in said
 
     private = sordino.run(recipe(base, **{"rounds.patience": 30}), folder=tmp_path / "private")
     (said,) = private.statement.caveats
-    assert "clients set aside" in said and "nothing is proven" in said and "3 rounds" in said
+    assert "clients set aside" in said and "nothing is proven" in said
+    assert all(len(view.unproven) == len(view.rows) for view in private.statement.views)
+    assert [one.proven for one in load_run(tmp_path / "private").spending()] == [math.inf] * 3
+    assert not crowned(compare([tmp_path / "private"]))
     assert sentences(private.statement)[0] == said and "with a caveat" in to_text(private.statement)
     assert any("clients set aside" in sentence for sentence in private.result.preflight)
     kept = json.loads((tmp_path / "private/statement.json").read_text())
@@ -699,7 +707,23 @@ def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_sta
     assert FinishedRun.open(tmp_path / "private").statement == private.statement
 
     public = {"rounds.stop_on": "test", "rounds.target_accuracy": 1e-9}
-    (said,) = sordino.run(recipe(base, **public)).statement.caveats
-    assert "1 round fixed in advance" in said and "all 3 rounds" in said
-    never = {"rounds.stop_on": "test", "rounds.target_accuracy": 1.0}
+    stopped = sordino.run(recipe(base, **public)).statement
+    said, recorded = stopped.caveats
+    assert "1 round fixed in advance" in said and "all 3 rounds" in said and "diagnostics" in recorded
+    assert not stopped.lead.unproven
+    never = {"rounds.stop_on": "test", "rounds.target_accuracy": 1.0, "data.validation": 0.0}
     assert not sordino.run(recipe(base, **never)).statement.caveats  # all rounds were held, as planned
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"rounds.patience": 2}, {"rounds.target_accuracy": 0.9}, {"rounds.stop": {"kind": "score", "value": 0.9}}],
+    ids=["patience", "target", "stop"],
+)
+def test_every_rule_that_reads_what_clients_set_aside_is_a_release_of_all_of_them(rule):
+    settings = recipe({"data.validation": 0.2, **rule}).settings()
+    (made,) = score_releases(settings, 3)
+    (scores,), (who,) = made.releases[0], made.clients
+    assert list(who) == [0, 1, 2] and isinstance(scores.guarantees[0].loss, Infinite)
+    assert not score_releases({**settings, "rounds.stop_on": "test"}, 3)
+    assert not score_releases(recipe({"data.validation": 0.2}).settings(), 3)

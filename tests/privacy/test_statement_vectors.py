@@ -30,7 +30,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.statement import AuditBound, ClientSet, Statement
 from sordino.report.privacy_section import privacy_section
 from sordino.report.statement import sentences, to_text, trust
-from sordino.report.words import figure
+from sordino.report.words import upper
 
 CLIENT, COORDINATE, RECORD = Adjacency.CLIENT, Adjacency.COORDINATE, Adjacency.RECORD_REPLACE
 
@@ -71,14 +71,14 @@ def test_a_span_names_those_who_lost_least_and_most() -> None:
     stated = twenty()
     least, most = (equal_bits_epsilon(epsilon, 13_000, 1e-5) for epsilon in (2.0, 8.0))
     upload = sentences(stated)[1]
-    assert f"from epsilon {figure(least)} (client 0)" in upload
-    assert f"to epsilon {figure(most)} (client 19)" in upload
+    assert f"from epsilon {upper(least)} (client 0)" in upload
+    assert f"to epsilon {upper(most)} (client 19)" in upload
     assert "at delta 1e-5" in upload
     line = next(line.split() for line in to_text(stated).splitlines() if line.startswith("20 clients"))
-    assert line[:9] == ["20", "clients", "client", "server", "26,000", "..", "104,000", figure(least), ".."]
+    assert line[:9] == ["20", "clients", "client", "server", "26,000", "..", "104,000", upper(least), ".."]
 
 
-@given(st.lists(st.floats(0.01, 1e4), min_size=2, max_size=30, unique_by=figure))
+@given(st.lists(st.floats(0.01, 1e4), min_size=2, max_size=30, unique_by=upper))
 @settings(max_examples=50, deadline=None)
 def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[float]) -> None:
     clients = {f"c{k}": [release(Pure(epsilon))] for k, epsilon in enumerate(epsilons)}
@@ -88,8 +88,8 @@ def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[flo
     words = " ".join(sentences(stated))
     for end in (min, max):
         name = max(packed, key=lambda k: (packed[k] == end(packed.values()), k))
-        assert f"epsilon {figure(end(epsilons))} ({name})" in words
-    shown = [figure(epsilon) for epsilon in epsilons if min(epsilons) < epsilon < max(epsilons)]
+        assert f"epsilon {upper(end(epsilons))} ({name})" in words
+    shown = [upper(epsilon) for epsilon in epsilons if min(epsilons) < epsilon < max(epsilons)]
     assert not any(f"epsilon {one} " in words for one in shown)
 
 
@@ -170,7 +170,7 @@ def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
     assert "shuffled(20 .. 60)" in to_text(stated)
     assert "that 20 to 60 clients send honest reports" in " ".join(map(trust, stated.views))
     said = next(sentence for sentence in sentences(stated) if "behind a shuffler of 20 to 60 clients" in sentence)
-    assert f"{figure(behind.proven[0])} (c60, where an attacker surely reaches" in said
+    assert f"{upper(behind.proven[0])} (c60, where an attacker surely reaches" in said
 
 
 def test_several_secure_sums_of_one_client_stay_apart() -> None:

@@ -236,6 +236,15 @@ def test_an_unprotected_run_never_wears_the_crown(tmp_path, unprotected):
     assert best(runs[1]) == set()
 
 
+@pytest.mark.parametrize("partial", [Adjacency.COORDINATE, Adjacency.LABEL])
+def test_a_part_of_a_record_wears_no_crown(tmp_path, partial):
+    row = replace(promise(1.0).rows[0], adjacency=partial)  # as an older file may have it, without any whole view
+    whole = replace(row, adjacency=Adjacency.CLIENT, proven=459.0)
+    for number, rows in enumerate(((row,), (row, whole))):
+        statement = Statement(rows, 0.0, planned=PlannedFor(partial, "server"))
+        assert best(rival(tmp_path, f"run{number}", 0.9, statement)) == set()
+
+
 def test_where_nobody_is_protected_no_setting_is_best(tmp_path):
     runs = [rival(tmp_path, name, 0.5 + k / 10, promise(math.inf)) for k, name in enumerate("ab")]
     page = Page(comparison_page(compare(runs)))

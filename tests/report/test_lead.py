@@ -9,15 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import SERVER, Adjacency, Adversary
+from sordino.privacy import history
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Claim, Guarantee, Pure, Release, shuffled, summed
 from sordino.privacy.guessing import best_guess
-from sordino.privacy.statement import ClientSet, PlannedFor, Row, Statement, View, leading
+from sordino.privacy.history import RoundReleases
+from sordino.privacy.spending import spending
+from sordino.privacy.statement import (
+    NOT_SUPPORTED,
+    PROVEN,
+    AuditBound,
+    ClientSet,
+    PlannedFor,
+    Row,
+    Statement,
+    View,
+    leading,
+)
 from sordino.report.compare import compare
 from sordino.report.comparison_page import comparison_page
+from sordino.report.comparison_table import to_markdown
 from sordino.report.epsilons import HEAD, LEADS, epsilon_lines
 from sordino.report.page import report_page
-from sordino.report.statement import attacker_gain, guesses, lead_facts, lead_text, to_text
-from sordino.report.words import figure
+from sordino.report.statement import CHANGES, attacker_gain, guesses, lead_facts, lead_text, to_text
+from sordino.report.words import figure, lower, upper
 from tests.report.pages import Page, outside_details
 from tests.report.runs import a_result, a_round, leave, ordinary, stated, unprotected
 
@@ -97,6 +111,75 @@ def test_a_plan_of_which_nothing_is_proven_leads_all_the_same():
     assert leading(found, RECORDS) is found[0] and leading(found) is found[1]
 
 
+@pytest.mark.parametrize("partial", [Adjacency.COORDINATE, Adjacency.LABEL])
+@pytest.mark.parametrize("whole", [459.0, math.inf])
+def test_a_part_of_a_record_never_leads_even_if_it_was_planned_for(partial, whole):
+    found = [View((row(partial, 1.0),)), View((row(Adjacency.CLIENT, whole),))]
+    assert leading(found, PlannedFor(partial, "server")) is found[1] and leading(found) is found[1]
+    statement = Statement((row(partial, 1.0), row(proven=whole)), 1e-5, planned=PlannedFor(partial, "server"))
+    lead, *others = epsilon_lines(statement)
+    assert lead.epsilon == figure(whole) and [(line.epsilon, bool(line.relation)) for line in others] == [("1", True)]
+
+
+@pytest.mark.parametrize("partial", [Adjacency.COORDINATE, Adjacency.LABEL])
+def test_where_only_parts_of_a_record_are_protected_an_infinite_figure_leads(partial):
+    release = Release("r", "d", "upload", (Guarantee(SERVER, partial, Pure(1.0), "a theorem"),))
+    lead = replace(Statement.of([release]), planned=PlannedFor(partial, "server")).lead
+    assert lead.adjacency is Adjacency.CLIENT and lead.unproven and lead.rows[0].unproven
+
+
+def summed_row(client, parties, proven):
+    return row(proven=proven, adversary=summed(parties), who=ClientSet((client,), 1))
+
+
+SUMMED = PlannedFor(Adjacency.CLIENT, "summed")
+ALL_IN_5 = (summed_row("a", 5, 8.0), summed_row("b", 5, 7.0), summed_row("b", 10, 0.5))
+NOBODY_IN_BOTH = (summed_row("a", 5, 8.0), summed_row("b", 5, 7.0), summed_row("b", 10, 0.5), summed_row("c", 10, 9.0))
+ALL_IN_BOTH = (*ALL_IN_5, summed_row("a", 10, 0.75))
+
+
+@pytest.mark.parametrize("rows, largest", [(ALL_IN_5, 8.0), (NOBODY_IN_BOTH, 9.0), (ALL_IN_BOTH, 0.75)])
+@pytest.mark.parametrize("planned", [SUMMED, None])
+def test_only_a_view_that_leaves_out_no_client_leads_or_wears_the_crown(tmp_path, rows, largest, planned):
+    statement = Statement(rows, 1e-5, planned=planned)
+    assert statement.lead.proven[1] == largest
+    assert {own.who for own in statement.lead.rows} == {own.who for own in rows}
+    runs = [leave(tmp_path / str(seed), [a_round(1)], a_result([a_round(1)], seed=seed), statement) for seed in (1, 2)]
+    assert compare(runs).groups[0].lead.proven[1] == largest
+
+
+def test_a_sum_that_a_client_is_not_in_does_not_lead_and_the_worst_of_all_clients_does():
+    alone = [replace(row(adjacency, proven), who=ClientSet((name,), 1)) for adjacency, proven, name in (
+        (Adjacency.CLIENT, 90.0, "a"), (Adjacency.CLIENT, 91.0, "b"), (Adjacency.RECORD_REPLACE, 2.0, "a"),
+        (Adjacency.RECORD_REPLACE, 3.0, "b"))]  # fmt: skip
+    statement = Statement((*alone, summed_row("a", 5, 0.5)), 1e-5, planned=SUMMED)
+    assert statement.lead.proven == (90.0, 91.0)
+
+
+def test_clients_with_nothing_in_common_have_an_infinite_figure_that_leads():
+    groups = [
+        (
+            ClientSet((name,), 1),
+            [(Release(name, "d", "upload", (Guarantee(seen_by, Adjacency.CLIENT, Pure(1.0), "t"),)), 1)],
+        )
+        for name, seen_by in (("a", summed(5)), ("b", shuffled(5)))
+    ]
+    lead = replace(Statement.of_groups(groups), planned=SUMMED).lead
+    assert len(lead.rows) == len(lead.unproven) == 2
+
+
+def test_what_is_spent_after_the_last_round_is_the_figure_that_leads():
+    def release(*guarantees):
+        own = (Guarantee(summed(n), Adjacency.CLIENT, Pure(epsilon), "t") for n, epsilon in guarantees)
+        return (Release("r", "d", "upload", tuple(own)),)
+
+    for first in (((5, 8.0),), ((5, 8.0), (10, 0.75))):
+        rounds = [RoundReleases(1, (release(*first), release((5, 8.0), (10, 0.5))), ([0], [1]))]
+        stated = replace(history.statement(rounds, 2, delta=1e-5, title="t"), planned=SUMMED)
+        (spent,) = spending(rounds, stated.lead, 2, delta=1e-5)
+        assert spent.proven == stated.lead.proven[1] == pytest.approx(8.0 if len(first) == 1 else 0.75, rel=1e-3)
+
+
 def test_what_was_planned_comes_back_from_json():
     planned = Statement((row(Adjacency.RECORD_REPLACE), row()), 1e-5, planned=RECORDS)
     again = Statement.from_json(planned.to_json())
@@ -109,7 +192,7 @@ def test_what_was_planned_comes_back_from_json():
 def test_the_statement_begins_with_its_own_figure_and_gives_each_proof_once():
     statement = replace(stated(rounds=10), planned=PlannedFor(Adjacency.CLIENT, "server"))
     text = to_text(statement)
-    assert text.index(figure(statement.lead.proven[0])) < text.index("All figures")
+    assert text.index(upper(statement.lead.proven[0])) < text.index("All figures")
     for basis in {basis for own in statement.rows for basis in own.basis}:
         assert text.count(basis) == 1
     assert text.startswith(lead_text(statement))
@@ -124,6 +207,21 @@ def test_every_epsilon_is_in_one_table_and_says_how_it_relates():
     assert all(line.relation and len(line.cells) == len(HEAD) for line in lines)
     assert {line.kind for line in lines} == {"proven", "claimed", "limit", "spent", "target"}
     assert all(not line.guesses for line in lines if line.kind != "proven")
+
+
+def test_a_claim_is_named_by_what_it_is_about_and_a_claim_of_the_lead_is_not_called_another():
+    def claims(proven, claimed, adjacency=Adjacency.CLIENT):
+        claim = Claim(claimed, 0.0, "Eq. 1", adjacency)
+        guarantees = tuple(Guarantee(SERVER, own, Pure(epsilon), "t") for own, epsilon in proven.items())
+        statement = Statement.of([Release("r", "d", "upload", guarantees, claim)], delta=0.0)
+        return lead_facts(statement)["claims"]
+
+    whole = {Adjacency.CLIENT: 2.0}
+    both = {Adjacency.CLIENT: 459.0, Adjacency.COORDINATE: 1.0}
+    assert "other" not in claims(whole, 2.0) and "this figure" in claims(whole, 2.0) and PROVEN in claims(whole, 2.0)
+    assert "another figure" in claims(whole, 1.0) and NOT_SUPPORTED in claims(whole, 1.0)
+    about = claims(both, 1.0, Adjacency.COORDINATE)
+    assert CHANGES[Adjacency.COORDINATE] in about and "this figure" not in about and PROVEN in about
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------
@@ -157,6 +255,37 @@ def test_an_epsilon_is_written_with_three_digits_in_one_way(epsilon):
     assert ("e" in shown) == (not 9.995e-4 <= epsilon < (1e7 if epsilon.is_integer() else 9.995e6))
 
 
+def number(shown):
+    return float(shown.replace(",", ""))
+
+
+@given(st.floats(1e-12, 1e12))
+def test_what_is_proven_is_rounded_up_and_what_is_audited_down(epsilon):
+    assert epsilon * (1 - 2e-9) <= number(upper(epsilon)) <= epsilon * 1.0101
+    assert epsilon * 0.9899 <= number(lower(epsilon)) <= epsilon * (1 + 2e-9)
+    assert number(figure(epsilon)) in (number(upper(epsilon)), number(lower(epsilon)))
+
+
+def test_rounding_knows_its_direction_and_forgives_a_billionth():
+    assert [upper(value) for value in (1.0049, 20.04, 1.0000000001, 999.2, 1.001e-5, 9.991)] == [
+        "1.01", "20.1", "1", "1,000", "1.01e-5", "10"]  # fmt: skip
+    assert [lower(value) for value in (1.0099, 20.09, 0.9999999999, 9.999, 47_199.0)] == [
+        "1", "20", "1", "9.99", "47,199"]  # fmt: skip
+
+
+def test_every_place_rounds_a_proven_epsilon_up_and_an_audited_one_down(tmp_path):
+    bound = AuditBound(2.6789, 0.95, 1000, "an attack", 1.009e-6)
+    stated = Statement((replace(row(proven=20.0401, audited=bound), delta=1.001e-5),), 1.001e-5)
+    rounds = [a_round(1)]
+    folder = leave(tmp_path / "run", rounds, a_result(rounds, budgets=()), stated)
+    compared = compare([folder])
+    texts = [report_page(folder), to_text(stated), lead_text(stated), comparison_page(compared), to_markdown(compared)]
+    for text in texts:
+        assert "20.1" in text and "1.01e-5" in text
+        assert not any(standing_alone(wrong, text) for wrong in ("20.0", "2.68", "1e-5"))
+    assert all("2.67" in text for text in (texts[0], texts[1], texts[3]))
+
+
 def test_a_limit_is_written_in_full():
     assert [figure(limit) for limit in (2345.0, 5.0, 1e6, 0.0)] == ["2,345", "5", "1,000,000", "0"]
 
@@ -168,8 +297,8 @@ def test_the_same_number_is_written_the_same_way_on_page_statement_and_compariso
     folder = leave(tmp_path / "run", rounds, a_result(rounds, budgets=()), statement)
     compared = compare([folder])
     for text in (report_page(folder), to_text(statement), lead_text(statement), comparison_page(compared)):
-        rest = text.replace(figure(proven), "")
-        assert figure(proven) in text
+        rest = text.replace(upper(proven), "")
+        assert upper(proven) in text
         assert not any(standing_alone(f"{proven:{how}}", rest) for how in (".2e", ".4g", ".3f", ",.1f"))
 
 

@@ -12,7 +12,7 @@ import typer
 from sordino.cli.options import AsJson
 from sordino.cli.printing import Cell, left, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
-from sordino.report.words import figure
+from sordino.report.words import figure, lower, upper
 
 if TYPE_CHECKING:
     from sordino.audits.findings import AuditOptions
@@ -269,9 +269,9 @@ def _print_rows(rows: list[AuditRow], title: str) -> None:
 
 
 def _row(row: AuditRow) -> list[Cell]:
-    at = f"\n(delta {row.delta:.2g})" if row.delta else ""
+    at = f"\n(delta {upper(row.delta)})" if row.delta else ""
     claimed = "none" if row.claimed is None else figure(row.claimed)
-    figures = (claimed, figure(row.proven) + at, f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}")
+    figures = (claimed, upper(row.proven) + at, lower(row.audited), f"{row.cap:.1f}", f"{row.trials:,}")
     colour = {"consistent": "green", "claim not supported": "yellow"}.get(row.verdict, "bold red")
     return [f"{row.mechanism}, {row.unit}", f"{row.adjacency}, {row.adversary}", *figures, (row.verdict, colour)]
 

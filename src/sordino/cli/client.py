@@ -12,7 +12,7 @@ from sordino.cli import options
 from sordino.cli.printing import json_figure, print_json
 from sordino.client.refusal import Refused
 from sordino.errors import InvalidInput
-from sordino.report.words import figure
+from sordino.report.words import lower, upper
 
 if TYPE_CHECKING:
     from sordino.client import Client, Offer
@@ -151,7 +151,7 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
     kinds = (("Budget", f"{standing.releases} releases"), ("Sums", "secure sums, where the others' keys are listed"))
     for (name, what), account in zip(kinds, standing.accounts, strict=False):
         yield name, f"epsilon {account.budget.limit:g} ({terms(account.budget)})"
-        yield "Spent", f"{figure(account.spent)} in {what}, {figure(account.remaining)} left"
+        yield "Spent", f"{upper(account.spent)} in {what}, {lower(account.remaining)} left"
     if standing.unprotected:
         yield "UNPROTECTED", f"{standing.unprotected} of these left without a proof, as allowed"
     consents = settings.consents

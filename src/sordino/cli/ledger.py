@@ -15,7 +15,7 @@ from sordino.cli.printing import json_figure, left, print_json, print_table
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.guarantee import Budget, Claim, Derived, Guarantee, Release
 from sordino.privacy.terms import adjacency_named, adversary_named
-from sordino.report.words import figure
+from sordino.report.words import figure, lower, upper
 
 if TYPE_CHECKING:
     from sordino.privacy.accountant import Account
@@ -215,7 +215,7 @@ def _standing_rows(name: str, standing: Standing) -> Iterator[tuple[str, ...]]:
     if standing.budget is None:
         yield name, "none: nothing may leave", "", "", *last
     for account in standing.accounts:
-        yield name, _in_words(account.budget), figure(account.spent), figure(account.remaining), *last
+        yield name, _in_words(account.budget), upper(account.spent), lower(account.remaining), *last
         last = ("of these, in secure sums", "")
 
 
@@ -253,9 +253,9 @@ def _proven_in_words(release: Release, delta: float) -> str:
     """The epsilon of one release by itself, a line for each of its guarantees."""
     if isinstance(release.composition, Derived):
         return f"nothing new: derived from {', '.join(release.composition.releases)}"
-    at = f" at delta {figure(delta)}" if delta else ""
+    at = f" at delta {upper(delta)}" if delta else ""
     return "\n".join(
-        f"{figure(_epsilon(each, delta))}{at}, {each.adjacency}, against {each.adversary} ({each.basis})"
+        f"{upper(_epsilon(each, delta))}{at}, {each.adjacency}, against {each.adversary} ({each.basis})"
         for each in release.guarantees
     )
 

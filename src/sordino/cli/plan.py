@@ -12,7 +12,7 @@ from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import Budget, Release
-from sordino.report.words import decimal, deltas, figure
+from sordino.report.words import decimal, deltas, figure, upper
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -177,7 +177,7 @@ def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> No
     rows = [
         [
             own.what, f"{own.times}", f"{own.values:,}", f"{own.steps:,}", f"2^{own.noise_bits}",
-            f"{own.multiplier:.4g} times", figure(own.epsilon), f"2^{own.modulus_bits}", f"{own.report_bytes:,}",
+            f"{own.multiplier:.4g} times", upper(own.epsilon), f"2^{own.modulus_bits}", f"{own.report_bytes:,}",
         ]
         for own in found.sums
     ]  # fmt: skip
@@ -237,7 +237,7 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
     }
     return found, (
         f"{family.name} with {family.parameter} {parameter:g}: a budget of epsilon {figure(budget.limit)} "
-        f"({terms(budget)}) allows {rounds:,} rounds. One round alone: epsilon {figure(epsilon)} "
+        f"({terms(budget)}) allows {rounds:,} rounds. One round alone: epsilon {upper(epsilon)} "
         f"({guarantee.adjacency}, against {guarantee.adversary}, by {guarantee.basis})."
     )
 
@@ -293,7 +293,7 @@ def _print_answers(question: Question, answers: list[Fit]) -> None:
 def _row(answer: Fit) -> list[str]:
     allowance, ahead = answer.allowance, answer.ahead
     cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
-    cells += [figure(allowance.each), figure(allowance.spent), figure(allowance.total)]
+    cells += [upper(allowance.each), upper(allowance.spent), upper(allowance.total)]
     if answer.averaged:
         cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
     return cells if answer.question.values is None else [*cells, f"{ahead.report_bytes[0]:,}"]

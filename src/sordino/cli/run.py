@@ -517,9 +517,9 @@ def _comparison_row(comparison: Comparison, group: Repetitions) -> list[str]:
 def _proven(group: Repetitions) -> str:
     """What is proven in the view that leads a group's statements, never without its terms."""
     from sordino.report.statement import terms
-    from sordino.report.words import span
+    from sordino.report.words import span, upper
 
-    return f"{span(group.lead.proven)} ({terms(group.lead)})" if group.lead else "no statement"
+    return f"{span(group.lead.proven, shown=upper)} ({terms(group.lead)})" if group.lead else "no statement"
 
 
 __all__ = ["compare", "run", "sweep"]

@@ -37,7 +37,7 @@ from sordino.privacy.guarantee import (
     Sequential,
 )
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows, Words
-from sordino.report.words import figure
+from sordino.report.words import upper
 
 if TYPE_CHECKING:
     from sordino.methods.chamikara_ldpfl import Ldpfl
@@ -219,7 +219,7 @@ class BitRecords(RandomisedRecords):
         if claim is not None:  # the paper's figure is for a record and all that is made of it, its label included
             claim = replace(claim, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
         why, loss = "labels are not randomised: the network is trained on them as they are", features.loss
-        alone = f"; of features alone, epsilon is {figure(loss.epsilon)}" if isinstance(loss, Pure) else ""
+        alone = f"; of features alone, epsilon is {upper(loss.epsilon)}" if isinstance(loss, Pure) else ""
         labels = (
             Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite(why + alone), "none"),
             Guarantee(SERVER, Adjacency.LABEL, Infinite(why), "none"),
@@ -240,7 +240,7 @@ def for_group(alone: Guarantee, group: int | None) -> Guarantee:
     """What holds for one record, where another one changes so many randomised records: group privacy."""
     if group == 1 or not isinstance(alone.loss, Pure):
         return alone
-    each = figure(alone.loss.epsilon)
+    each = upper(alone.loss.epsilon)
     if group is None:
         return replace(alone, loss=Infinite(f"{NO_BOUND}; a record's features alone lose {each}"), basis="none")
     basis = f"{alone.basis}: {each} a record, times {group:,} records, as the extractor was trained on all of them"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sordino.errors import InvalidInput
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
-from sordino.privacy.statement import View, views
+from sordino.privacy.statement import View, covering, views
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def spending(
 def _after(last: int, releases: Sequence[RoundReleases], view: View, clients: int, delta: float) -> RoundSpending:
     so_far = [spent for spent in releases if spent.round <= last]
     stated = history.statement(so_far, clients, delta=delta, title="")
-    found = next((own for own in views(stated.rows) if own.key == view.key), None)
+    known = (*covering(stated.views), *views(stated.rows))
+    found = next((own for own in known if own.key == view.key), None)
     if found is not None:
         return RoundSpending.of(last, found)
     nothing = not any(len(who) for spent in so_far for who in spent.clients)

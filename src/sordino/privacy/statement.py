@@ -56,7 +56,7 @@ _ADJACENCIES = (
     Adjacency.COORDINATE,
 )
 _ADVERSARIES = ("server", "shuffled", "summed", "model reader")
-_PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record: such a figure says little of a whole run
+_PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record
 _SIMULATED = "This was a simulation."  #: how a sentence begins by which older files say that a run was simulated
 
 
@@ -205,6 +205,11 @@ class View:
         return self.rows[0].adjacency
 
     @property
+    def is_partial(self) -> bool:
+        """Whether less than a record may change: such a figure says little of a whole run."""
+        return self.adjacency in _PARTIAL
+
+    @property
     def adversaries(self) -> tuple[Adversary, Adversary]:
         """Those with the fewest and the most parties."""
         found = sorted((row.adversary for row in self.rows), key=lambda adversary: adversary.parties or 0)
@@ -271,16 +276,40 @@ def views(rows: Iterable[Row]) -> tuple[View, ...]:
     return tuple(View(tuple(own)) for own in found.values())
 
 
+def covering(found: Sequence[View]) -> tuple[View, ...]:
+    """For each onlooker and change, the view that leaves out nobody who released something; none where there is none.
+
+    Of several sums or shufflers, the strongest that every client is in; if there is no such one, all of them together.
+    """
+    everyone = {row.who for view in found for row in view.rows}
+    together = views(row for view in found for row in view.rows)
+    apart = [[view for view in found if view.key == whole.key] for whole in together]
+    full = (
+        [view for view in [*sorted(own, key=_largest), whole] if {row.who for row in view.rows} == everyone]
+        for own, whole in zip(apart, together, strict=True)
+    )
+    return tuple(fitting[0] for fitting in full if fitting)
+
+
 def leading(found: Sequence[View], planned: PlannedFor | None = None) -> View:
     """The view that a whole run is judged by: the one that it was planned for.
 
     Without a plan, or where nothing speaks of it, the strongest about a client, or about a record if there is none;
-    where nothing is proven about either, the first: a figure for one value of one upload never leads.
+    where nothing is proven about either, the first. A figure for one value of one upload never leads, even if planned,
+    nor one that leaves out clients: where the planned one does, the worst that does not leads.
     """
-    if planned is not None and (own := [view for view in found if planned.fits(view)]):
-        return min(own, key=lambda view: view.proven[1])
-    whole = [view for view in found if view.adjacency not in _PARTIAL and not view.unproven]
-    return min(whole, key=lambda view: (view.adjacency is not Adjacency.CLIENT, view.proven[1]), default=found[0])
+    whole = [view for view in found if not view.is_partial]
+    full = [view for view in covering(found) if not view.is_partial]
+    if not full:  # in older files alone
+        return max(whole or found, key=_largest)
+    if planned is not None and any(map(planned.fits, whole)):
+        return next(filter(planned.fits, full), None) or max(full, key=_largest)
+    proven = [view for view in full if not view.unproven]
+    return min(proven, key=lambda view: (view.adjacency is not Adjacency.CLIENT, _largest(view)), default=full[0])
+
+
+def _largest(view: View) -> float:
+    return view.proven[1]
 
 
 @dataclass(frozen=True)
@@ -397,10 +426,14 @@ def _together(clients: Sequence[ClientSet]) -> ClientSet:
 def _rows(groups: Sequence[tuple[ClientSet, Counted]], delta: float) -> list[Row]:
     """Every group has a row for all that any group says of the server and of model readers.
 
-    Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it.
+    Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it. Where
+    nothing is said of every group, or only of less than a record, a row says that nothing is proven of all it sends.
     """
     own = [_views(releases) for _, releases in groups]
     common = [view for found in own for view in found if view[0].parties is None]
+    kinds = [{(adversary.kind, adjacency) for adversary, adjacency in [*found, *common]} for found in own]
+    if kinds and all(adjacency in _PARTIAL for _, adjacency in set.intersection(*kinds)):
+        common.append((SERVER, Adjacency.CLIENT))
     return [
         _row(who, releases, *view, delta)
         for (who, releases), found in zip(groups, own, strict=True)

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from sordino.recipe.grammar import Model, Rounds
 
 
-def caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of foreign code, of weights from elsewhere, and of rounds that were not fixed."""
-    return (*own_code_caveats(recipe), *_earlier_weights(recipe.model), *_early_stopping(recipe.rounds, finished))
+def caveats(recipe: Recipe, finished: int, *, simulated: bool = False) -> tuple[str, ...]:
+    """What a statement must say of foreign code, weights from elsewhere, rounds that were not fixed, and scores."""
+    found = (*own_code_caveats(recipe), *_earlier_weights(recipe.model), *_early_stopping(recipe.rounds, finished))
+    return (*found, *_recorded_scores(recipe)) if simulated else found
 
 
 def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
@@ -38,18 +39,29 @@ def _earlier_weights(model: Model) -> tuple[str, ...]:
 
 
 def _early_stopping(rounds: Rounds, finished: int) -> tuple[str, ...]:
-    fixed = f"The figures are those of {counted(finished, 'round')} fixed in advance"
     if not rounds.stopping_rules:
         return ()
     if rounds.stop_on == "validation":
         return (
-            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
-            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
+            "When to stop was decided by examples that clients set aside, which is a release of its own, without "
+            "noise: nothing is proven of it, nor of the run as a whole.",
         )
     if finished >= rounds.count:
         return ()
+    fixed = f"The figures are those of {counted(finished, 'round')} fixed in advance"
     every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
     return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
+
+
+def _recorded_scores(recipe: Recipe) -> tuple[str, ...]:
+    """That scores which decide nothing are the simulation's own, where some examples are set aside."""
+    if not recipe.data.validation or (recipe.rounds.stopping_rules and recipe.rounds.stop_on == "validation"):
+        return ()
+    return (
+        "Scores on examples that clients set aside are diagnostics of this simulation: no client sends them, they "
+        "decide nothing in the run, and they are in none of these figures. Whoever publishes them, or chooses settings "
+        "by them, releases them.",
+    )
 
 
 __all__ = ["caveats"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from sordino.errors import InvalidInput
-from sordino.privacy.statement import PlannedFor, Row, View, leading, views
+from sordino.privacy.statement import Row, Statement, View, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
 from sordino.report.run_figure import ACCURACY
@@ -34,8 +34,12 @@ class ComparedRun:
     folder: Path
     result: Result
     rounds: tuple[RoundRecord, ...]
-    rows: tuple[Row, ...]
-    planned: PlannedFor | None = None  #: what its clients' budgets are about
+    statement: Statement | None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What its statement says; nothing where there is none."""
+        return () if self.statement is None else self.statement.rows
 
     @property
     def settings(self) -> dict[str, object]:
@@ -129,10 +133,12 @@ class Repetitions:
         """What the statements of all runs say, by onlooker and change."""
         return views(row for run in self.runs for row in run.rows)
 
-    @property
+    @cached_property
     def lead(self) -> View | None:
-        """The view that a whole run is judged by; none where no run has a statement."""
-        return leading(self.views, self.runs[0].planned) if self.views else None
+        """What leads the statements of the runs, and the worst where they differ; none where no run has a statement."""
+        leads = [run.statement.lead for run in self.runs if run.statement is not None and run.rows]
+        worst = max(leads, key=lambda view: view.proven[1], default=None)
+        return worst and View(tuple(row for view in leads if view.key == worst.key for row in view.rows))
 
     def by_round(self) -> list[tuple[int, Spread]]:
         """The metric over the runs in every round in which all of them were evaluated."""
@@ -203,9 +209,7 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
         if result is None:
             notes.append(f"{folder.path} is left out: that run is not over.")
             continue
-        statement = folder.statement()
-        rows, planned = ((), None) if statement is None else (statement.rows, statement.planned)
-        run = ComparedRun(folder.path, result, folder.rounds(), rows, planned)
+        run = ComparedRun(folder.path, result, folder.rounds(), folder.statement())
         seeds = groups.setdefault(tuple(sorted((key, to_line(value)) for key, value in run.settings.items())), {})
         if result.seed in seeds:
             notes.append(

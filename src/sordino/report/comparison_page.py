@@ -18,7 +18,7 @@ from sordino.report.records import to_line
 from sordino.report.run_figure import ACCURACY, figure_axis, figure_words
 from sordino.report.statement import change, claim_terms, guesses, onlooker, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
-from sordino.report.words import capital, counted, decimal, deltas, duration, figure, listed, size, span
+from sordino.report.words import capital, counted, decimal, deltas, duration, listed, lower, size, span, upper
 from sordino.storage.files import make_folder, write_whole
 
 _MOST_LINES = 12  #: in one plot
@@ -87,7 +87,7 @@ def _best(comparison: Comparison) -> Markup:
 
 def _lead_tile(group: Repetitions) -> list[tuple[str, str]]:
     """A setting's own epsilon beside its figure."""
-    return [] if group.lead is None else [(f"epsilon ({terms(group.lead)})", span(group.lead.proven))]
+    return [] if group.lead is None else [(f"epsilon ({terms(group.lead)})", span(group.lead.proven, shown=upper))]
 
 
 def _score(metric: str, spread: Spread | None) -> str:
@@ -155,7 +155,10 @@ def _leading_figures(group: Repetitions, common: bool) -> list[object]:
     if view is None:
         return ["no statement", ""]
     beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
-    return [element("span", span(view.proven), beside, class_="wide"), element("span", guesses(view), class_="wide")]
+    return [
+        element("span", span(view.proven, shown=upper), beside, class_="wide"),
+        element("span", guesses(view), class_="wide"),
+    ]
 
 
 def _privacy(comparison: Comparison) -> Markup | None:
@@ -176,9 +179,9 @@ def _view_cells(view: View, lead: View | None) -> list[object]:
     if view.claimed is not None:
         claimed = element("i", f"{span(view.claimed)} ({claim_terms(view)})")
     bound = view.audited
-    audited = "" if bound is None else f"≥ {figure(bound.epsilon)} ({deltas((bound.delta,))})"
+    audited = "" if bound is None else f"≥ {lower(bound.epsilon)} ({deltas((bound.delta,), lower)})"
     warning = ": no meaningful protection" if NO_MEANINGFUL_PROTECTION < view.proven[1] < math.inf else ""
-    proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
+    proven = f"{span(view.proven, shown=upper)} ({deltas(view.deltas, upper)}){warning}"
     verdict = "; ".join(verdict for verdict in view.verdicts if verdict != NO_CLAIM)
     beside = "" if lead is None else relation(view, lead)
     return [proven, claimed, audited, verdict, beside, proof(view) or reasons(view)]
@@ -281,7 +284,7 @@ def _against(
     is_epsilon = "epsilon" in label and min(places) > 0
     x = scales.spread_out(label, places)
     if is_epsilon:
-        x = replace(scales.logarithmic(f"{label} (log scale)", places), text=figure)
+        x = replace(scales.logarithmic(f"{label} (log scale)", places), text=upper)
     return plots.line_chart(title, drawn, x, y, note)
 
 

@@ -10,7 +10,7 @@ from sordino.errors import InvalidInput
 from sordino.report.compare import Comparison, Repetitions
 from sordino.report.run_figure import ACCURACY
 from sordino.report.statement import adversary
-from sordino.report.words import decimal, figure, span
+from sordino.report.words import decimal, span, upper
 from sordino.storage.files import make_folder, write_whole
 
 _HEAD = ("runs", "rounds", "proven epsilon", "claimed epsilon (as its paper counts)", "delta", "adjacency", "against")
@@ -42,8 +42,8 @@ def _row(comparison: Comparison, group: Repetitions) -> list[str]:
     if view is None:
         return [*first, "no statement", "", "", "", ""]
     claimed = "none" if view.claimed is None else span(view.claimed)
-    delta = " or ".join(map(figure, view.deltas))
-    return [*first, span(view.proven), claimed, delta, str(view.adjacency), adversary(view)]
+    delta = " or ".join(map(upper, view.deltas))
+    return [*first, span(view.proven, shown=upper), claimed, delta, str(view.adjacency), adversary(view)]
 
 
 def _number(metric: str, value: float) -> str:

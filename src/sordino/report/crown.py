@@ -28,8 +28,9 @@ def crowned(comparison: Comparison) -> tuple[Repetitions, ...]:
 
 
 def is_protected(group: Repetitions) -> bool:
-    """Whether something meaningful is proven of the change and the onlooker that the runs were planned for."""
-    return group.lead is not None and group.lead.proven[1] <= NO_MEANINGFUL_PROTECTION
+    """Whether something meaningful is proven of whole records or clients, in the view that leads."""
+    lead = group.lead
+    return lead is not None and not lead.is_partial and lead.proven[1] <= NO_MEANINGFUL_PROTECTION
 
 
 def _ends(group: Repetitions, spread: Spread | None) -> list[float]:

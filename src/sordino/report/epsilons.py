@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.statement import Statement, View
 from sordino.report import statement as words
-from sordino.report.words import capital, deltas, figure, listed, span
+from sordino.report.words import capital, deltas, figure, listed, lower, span, upper
 
 if TYPE_CHECKING:
     from sordino.report.records import Result
@@ -72,19 +72,21 @@ def relation(view: View, lead: View) -> str:
 def _of_view(view: View, lead: View) -> Iterator[EpsilonLine]:
     terms = words.change(view), words.onlooker(view)
     beside = relation(view, lead)
-    at = f"proven, {deltas(view.deltas)}"
-    yield EpsilonLine(span(view.proven), "proven", at, *terms, words.guesses(view), beside)
+    at = f"proven, {deltas(view.deltas, upper)}"
+    yield EpsilonLine(span(view.proven, shown=upper), "proven", at, *terms, words.guesses(view), beside)
     pure = [row.pure for row in view.rows]
-    if max(pure) < math.inf and span(pure) != span(view.proven):
-        yield EpsilonLine(span(pure), "proven", "proven, delta 0", *terms, "", "the same without any delta")
+    if max(pure) < math.inf and span(pure, shown=upper) != span(view.proven, shown=upper):
+        yield EpsilonLine(
+            span(pure, shown=upper), "proven", "proven, delta 0", *terms, "", "the same without any delta"
+        )
     if view.claimed is not None:
         judged = listed(list(view.verdicts))
         claimed = f"claimed, {words.claim_terms(view)}"
         yield EpsilonLine(span(view.claimed), "claimed", claimed, *terms, "", f"what a paper's formula gives: {judged}")
     if (bound := view.audited) is not None:
-        audited = f"audited, {deltas((bound.delta,))}"
+        audited = f"audited, {deltas((bound.delta,), lower)}"
         reached = "what an attack on this run reached: a lower bound"
-        yield EpsilonLine(f"≥ {figure(bound.epsilon)}", "audited", audited, *terms, "", reached)
+        yield EpsilonLine(f"≥ {lower(bound.epsilon)}", "audited", audited, *terms, "", reached)
 
 
 def _of_ledgers(result: Result, statement: Statement) -> Iterator[EpsilonLine]:
@@ -104,7 +106,7 @@ def _of_ledgers(result: Result, statement: Statement) -> Iterator[EpsilonLine]:
             "what the ledgers counted: their sums hold even if the server chooses each round after seeing the last, "
             "so they may count more than is proven of rounds fixed in advance"
         )
-        yield EpsilonLine(span(spent), "spent", about, *terms, "", counted)
+        yield EpsilonLine(span(spent, shown=upper), "spent", about, *terms, "", counted)
 
 
 def _of_target(settings: Mapping[str, object]) -> Iterator[EpsilonLine]:

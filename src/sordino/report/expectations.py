@@ -12,7 +12,7 @@ from sordino.privacy.guarantee import Claim, Guarantee
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import terms
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
-from sordino.report.words import capital, count, counted, figure, span
+from sordino.report.words import capital, count, counted, figure, span, upper
 
 if TYPE_CHECKING:
     from sordino.runs.preflight import BatchNorm, Outlook, Preflight, ReportLoss
@@ -92,8 +92,8 @@ def _of_rounds(ahead: Preflight) -> Iterable[str]:
         yield _batch_norm(ahead.facts.batch_norm)
     if ahead.facts.stops_by_set_aside:
         yield (
-            "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
-            'nothing is proven (rounds.stop_on = "test" looks at none of them)'
+            "when to stop is decided by examples that clients set aside: a release of its own, without noise, so that "
+            'nothing is proven of the run as a whole (rounds.stop_on = "test" looks at none of them)'
         )
     if left_out := ahead.facts.left_out:
         yield f"{counted(left_out, 'row')} of split.files, held out as test examples, go to no client"
@@ -226,10 +226,10 @@ def _loss(loss: ReportLoss, ahead: Preflight) -> str:
     who = f"{every}, of {_who(loss.clients, ahead.clients)} ({g.adjacency}, against {g.adversary})"
     claimed = "" if claim is None else f"; {_claimed(claim, g)}"
     if math.isinf(loss.total):
-        why = getattr(g.loss, "why", f"at delta {figure(loss.delta)}")
+        why = getattr(g.loss, "why", f"at delta {upper(loss.delta)}")
         return f"{who}: nothing is proven ({why}){claimed}"
     worth = ", no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
-    return f"{who}: proven epsilon {figure(loss.total)} at delta {figure(loss.delta)}{worth}{claimed}"
+    return f"{who}: proven epsilon {upper(loss.total)} at delta {upper(loss.delta)}{worth}{claimed}"
 
 
 def _claimed(claim: Claim, beside: Guarantee) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
-from sordino.report.words import capital, count, counted, decimal, figure
+from sordino.report.words import capital, count, counted, decimal, figure, upper
 
 if TYPE_CHECKING:
     from sordino.runs.head_plan import HeadPlan, SumPlan
@@ -49,9 +49,9 @@ def _proven(plan: HeadPlan) -> Iterator[str]:
         return
     terms = f"{asked.adjacency}, against {asked.adversary}"
     worth = ": no meaningful protection" if plan.proven > NO_MEANINGFUL_PROTECTION else ""
-    yield (f"{everything}: proven epsilon {figure(plan.proven)} at delta {figure(asked.spec.delta)} ({terms}){worth}")
+    yield (f"{everything}: proven epsilon {upper(plan.proven)} at delta {upper(asked.spec.delta)} ({terms}){worth}")
     if plan.budgeting.shares > 1:
-        yield f"against whoever sees a silo's own reports: proven epsilon {figure(plan.alone)}"
+        yield f"against whoever sees a silo's own reports: proven epsilon {upper(plan.alone)}"
     for epsilon, scale in zip(asked.strengths[:-1], plan.scales, strict=False):
         yield f"silos of epsilon {epsilon:g} send sums of vectors that are {scale:.3g} times as long"
 
@@ -60,7 +60,7 @@ def _ledger(plan: HeadPlan) -> Iterator[str]:
     if plan.unproven:
         return
     goal = "that" if plan.question.ledger else "the statement (with clients.budget in a recipe, for the ledger)"
-    yield f"a client's ledger counts {figure(plan.ledger)} for them; the noise is planned for {goal}"
+    yield f"a client's ledger counts {upper(plan.ledger)} for them; the noise is planned for {goal}"
 
 
 def _noise(plan: HeadPlan) -> Iterator[str]:

@@ -272,16 +272,15 @@ def _budget_values(known: Sequence[tuple[ClientBudget, float]]) -> list[float]:
 def _budget_words(budget: ClientBudget, spent: float) -> str:
     against = "" if budget.limit is None else f" of {words.figure(budget.limit)}"
     declined = "" if budget.declined == 0 else f", declined {counted(budget.declined, 'time')}"
-    return (
-        f"client {budget.client}: spent {words.figure(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
-    )
+    return f"client {budget.client}: spent {words.upper(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
 
 
 def _budget_summary(known: Sequence[tuple[ClientBudget, float]]) -> str:
     if not known:
         return "No client spent anything."
     spent = [value for _, value in known]
-    return f"{counted(len(known), 'client')} spent {span(spent)}, median {words.figure(statistics.median(spent))}."
+    median = words.upper(statistics.median(spent))
+    return f"{counted(len(known), 'client')} spent {span(spent, shown=words.upper)}, median {median}."
 
 
 def _budget_legend(known: Sequence[tuple[ClientBudget, float]]) -> Markup:

@@ -10,7 +10,7 @@ from sordino.report.epsilons import HEAD, epsilon_lines, proofs
 from sordino.report.markup import Markup, element, join
 from sordino.report.records import Result
 from sordino.report.style import bullets, folded, table
-from sordino.report.words import capital, count, deltas, figure, span
+from sordino.report.words import capital, count, deltas, figure, lower, span, upper
 
 _ELSEWHERE = ("worth", "not proven")  #: facts that stand beside the leading epsilon, or are folded away
 _MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
@@ -24,9 +24,9 @@ def leading_epsilon(statement: Statement | None) -> Markup | None:
         return element("div", element("b", "Nothing was released", class_="words"), class_="headline lead-epsilon")
     view = statement.lead
     unproven = len(view.unproven) == len(view.rows)
-    value = "no bound" if unproven else span(view.proven)
+    value = "no bound" if unproven else span(view.proven, shown=upper)
     is_long = len(value) > 8
-    at = "epsilon: nothing is proven" if unproven else f"epsilon, proven at {deltas(view.deltas)}"
+    at = "epsilon: nothing is proven" if unproven else f"epsilon, proven at {deltas(view.deltas, upper)}"
     said = f"{at}, for {words.change(view)}, seen by {words.onlooker(view)}."
     return element(
         "div",
@@ -100,19 +100,19 @@ def _groups(statement: Statement) -> Markup:
 
 
 def _row(row: Row) -> list[object]:
-    claimed = "" if row.claimed is None else _at(figure(row.claimed.epsilon), row.claimed.delta)
+    claimed = "" if row.claimed is None else _at(figure(row.claimed.epsilon), figure(row.claimed.delta))
     claimed += f", in part: not of {', '.join(row.unclaimed)}" if row.unclaimed else ""
     return [
         words.named(row.who),
         str(row.adjacency),
         str(row.adversary),
         claimed,
-        _at(figure(row.proven), row.delta),
-        "" if math.isinf(row.pure) else figure(row.pure),
-        "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta),
+        _at(upper(row.proven), upper(row.delta)),
+        "" if math.isinf(row.pure) else upper(row.pure),
+        "" if row.audited is None else _at(f"≥ {lower(row.audited.epsilon)}", lower(row.audited.delta)),
         "" if row.verdict == NO_CLAIM else row.verdict,
     ]
 
 
-def _at(value: str, delta: float) -> str:
-    return f"{value} (delta {figure(delta)})"
+def _at(value: str, delta: str) -> str:
+    return f"{value} (delta {delta})"

@@ -21,7 +21,7 @@ from sordino.privacy.statement import (
     View,
     tied,
 )
-from sordino.report.words import capital, count, counted, deltas, few, figure, listed, span
+from sordino.report.words import capital, count, counted, deltas, few, figure, listed, lower, span, upper
 
 ALWAYS = 0.9995  #: a share of right guesses above which no figure says more than `practically every time`
 HANDFUL = 4  #: groups of clients that are told one by one; more are shown as a span with its ends
@@ -74,7 +74,7 @@ def adversary(view: View) -> str:
 
 def terms(view: View) -> str:
     """The words without which the proven figures of a view mean nothing."""
-    return f"{change(view)}, seen by {onlooker(view)}, {deltas(view.deltas)}"
+    return f"{change(view)}, seen by {onlooker(view)}, {deltas(view.deltas, upper)}"
 
 
 def trust(view: View) -> str:
@@ -204,10 +204,10 @@ def attacker_gain(view: View) -> str:
 
 
 def lead_figure(view: View) -> str:
-    """The figure with which a page and a statement begin: `epsilon 4.38, proven at delta 1e-5`."""
+    """The figure with which a page and a statement begin: `epsilon 4.39, proven at delta 1e-5`."""
     if len(view.unproven) == len(view.rows):
         return "epsilon infinite: nothing is proven"
-    return f"epsilon {span(view.proven)}, proven at {deltas(view.deltas)}"
+    return f"epsilon {span(view.proven, shown=upper)}, proven at {deltas(view.deltas, upper)}"
 
 
 def lead_facts(statement: Statement) -> dict[str, str]:
@@ -224,9 +224,25 @@ def lead_facts(statement: Statement) -> dict[str, str]:
         "not proven": reasons(view),
         "worth": f"{attacker_gain(view)}{_no_protection(view)}",
         "clients": "they differ, and no figure stands for all of them" if view.proven[0] != view.proven[1] else "",
-        "claims": f"a paper claims other figures: {', '.join(judged)}" if (judged := verdicts(statement)) else "",
+        "claims": _claims(statement),
     }
     return {name: said for name, said in facts.items() if said}
+
+
+def _claims(statement: Statement) -> str:
+    """The verdicts on a paper's claims, each with what is claimed: the leading figure, or which other."""
+    lead, found = statement.lead, dict[str, dict[str, None]]()
+    for view in statement.views:
+        about = f"a figure for {change(view)}"
+        if view.adjacency == lead.adjacency:
+            about = f"a figure for the same, seen by {onlooker(view)}"
+        if view == lead:
+            same = view.claimed is not None and span(view.claimed) == span(view.proven, shown=upper)
+            about = "this figure" if same else "another figure for the same"
+        for verdict in view.verdicts:
+            found.setdefault(verdict, {})[about] = None
+    found.pop(NO_CLAIM, None)
+    return "; ".join(f"a paper claims {listed(list(about))}: {verdict}" for verdict, about in found.items())
 
 
 def _no_protection(view: View) -> str:
@@ -299,11 +315,11 @@ def view_sentences(view: View, told: set[tuple[str, ...]] | None = None) -> tupl
 def _proven_sentence(view: View) -> str:
     rows = [row for row in view.rows if math.isfinite(row.proven)]
     least, most = tied(rows, min), tied(rows, max)
-    at, whom = f"at delta {figure(rows[0].delta)}", _share(rows, view.rows)
+    at, whom = f"at delta {upper(rows[0].delta)}", _share(rows, view.rows)
     if len(view.rows) == 1:
-        words = f"proven epsilon {figure(rows[0].proven)} {at}{_reached(rows[0])}"
+        words = f"proven epsilon {upper(rows[0].proven)} {at}{_reached(rows[0])}"
     elif least[0].proven == most[0].proven:
-        words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}"
+        words = f"proven epsilon {upper(least[0].proven)} {at} for each of {whom}"
     else:
         words = f"what is proven differs between {whom}, {at} from {_end(least)} to {_end(most)}"
     return f"{_subject(view, change(view))}: {words}{_worth(rows)}."
@@ -331,7 +347,7 @@ def _unproven_sentence(view: View, changes: str, told: set[tuple[str, ...]] | No
 
 def _why(row: Row) -> tuple[str, ...]:
     """Why the proven epsilon is infinite, where it is."""
-    return row.unproven or (f"no bound holds at delta {figure(row.delta)}",)
+    return row.unproven or (f"no bound holds at delta {upper(row.delta)}",)
 
 
 def _claim_sentence(view: View) -> str:
@@ -347,7 +363,7 @@ def _claim_sentence(view: View) -> str:
     exact = [(row, row.proven_as_claimed) for row in rows if row.proven_as_claimed is not None]
     of_part = "of the claimed part " if rest else ""
     at = "at that delta" if single else "at the claim's delta"
-    proven = f"; proven {of_part}{at} is {_spread(exact)}, for this change and this onlooker" if exact else ""
+    proven = f"; proven {of_part}{at} is {_spread(exact, upper)}, for this change and this onlooker" if exact else ""
     epsilon = _spread([(row, claim.epsilon) for row, claim in claims])
     delta = span((claim.delta for _, claim in claims), shown=figure)
     return f"{begin}: epsilon {epsilon} at delta {delta} ({few(c.formula for _, c in claims)}); {judged}{proven}."
@@ -355,7 +371,7 @@ def _claim_sentence(view: View) -> str:
 
 def _audit_sentence(audited: AuditBound) -> str:
     return (
-        f"Audited: epsilon is at least {figure(audited.epsilon)} at delta {figure(audited.delta)}, with "
+        f"Audited: epsilon is at least {lower(audited.epsilon)} at delta {lower(audited.delta)}, with "
         f"{100 * audited.confidence:.4g} % confidence, from {audited.trials} trials ({audited.attack}). "
         "A small lower bound is no evidence of privacy."
     )
@@ -394,12 +410,12 @@ def _whose(rows: Sequence[Row]) -> str:
 
 
 def _reached(row: Row) -> str:
-    return "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
+    return "" if row.reached is None else f", where an attacker surely reaches {lower(row.reached)}"
 
 
 def _end(rows: Sequence[Row]) -> str:
     """One end of a span: the figure, and whose it is."""
-    return f"epsilon {figure(rows[0].proven)} ({_whose(rows)}{_reached(rows[0])})"
+    return f"epsilon {upper(rows[0].proven)} ({_whose(rows)}{_reached(rows[0])})"
 
 
 def _worth(rows: Sequence[Row]) -> str:
@@ -410,13 +426,13 @@ def _worth(rows: Sequence[Row]) -> str:
     return ": no meaningful protection" + (f" for {whom}" if rows[0].clients and len(rows) > 1 else "")
 
 
-def _spread(values: Sequence[tuple[Row, float]]) -> str:
+def _spread(values: Sequence[tuple[Row, float]], shown: Callable[[float], str] = figure) -> str:
     """From the least to the most, and whose these are."""
     low, high = (end(value for _, value in values) for end in (min, max))
     if low == high:
-        return figure(low)
+        return shown(low)
     ends = ((end, [row for row, value in values if value == end]) for end in (low, high))
-    return " to ".join(f"{figure(end)} ({_whose(own)})" for end, own in ends)
+    return " to ".join(f"{shown(end)} ({_whose(own)})" for end, own in ends)
 
 
 def _parts(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -470,7 +486,7 @@ def _table(statement: Statement) -> tuple[list[tuple[str, ...]], list[str]]:
     """The table with its header, without columns that nobody fills, and the notes under it."""
     mark = ", with a caveat" if statement.caveats else ""
     head = ("clients", "what may change", "who is looking", "claimed",
-            f"proven (delta {figure(statement.delta)}){mark}", "at delta 0", "audited", "verdict")  # fmt: skip
+            f"proven (delta {upper(statement.delta)}){mark}", "at delta 0", "audited", "verdict")  # fmt: skip
     lines = [line for view in statement.views for line in _lines(view)]
     numbers = {basis: f"[{number}]" for number, basis in enumerate(dict.fromkeys(basis for _, basis in lines), 1)}
     rows = [head, *((*cells[:4], f"{cells[4]} {numbers[basis]}", *cells[5:]) for cells, basis in lines)]
@@ -492,19 +508,19 @@ def _spans(view: View) -> tuple[str, ...]:
     rows, verdicts = view.rows, view.verdicts
     audited = [row for row in rows if row.audited is not None]
     whose = f" ({_whose(audited)})" if 0 < len(audited) < len(rows) else ""
-    found = _dots(row.audited.epsilon for row in audited if row.audited is not None)
+    found = _dots((row.audited.epsilon for row in audited if row.audited is not None), lower)
     judged = ", ".join(verdict if len(verdicts) == 1 else f"{verdict} ({n:,})" for verdict, n in verdicts.items())
     return (
         f"{_dots(view.claimed or ())}{' (in part)' if any(row.unclaimed for row in rows) else ''}",
-        _dots(view.proven),
-        "" if all(math.isinf(row.pure) for row in rows) else _dots(row.pure for row in rows),
+        _dots(view.proven, upper),
+        "" if all(math.isinf(row.pure) for row in rows) else _dots((row.pure for row in rows), upper),
         f">= {found}{whose}" if audited else "",
         "" if judged == NO_CLAIM else judged,  # where nothing is claimed there is nothing to judge
     )
 
 
-def _dots(values: Iterable[float]) -> str:
-    return span(values, " .. ", figure)
+def _dots(values: Iterable[float], shown: Callable[[float], str] = figure) -> str:
+    return span(values, " .. ", shown)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

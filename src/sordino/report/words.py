@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Literal
+
+Direction = Literal["nearest", "up", "down"]  #: in which a figure is rounded
 
 
 def percent(share: float | None) -> str:
@@ -59,20 +63,41 @@ def decimal(number: float) -> str:
     return f"{number:.4g}"
 
 
-def figure(epsilon: float) -> str:
+def figure(epsilon: float, direction: Direction = "nearest") -> str:
     """An epsilon or a delta, wherever one is written: 0.444, 12.3, 47,100, 1.81e7, 1e-5; infinity in words.
 
-    Three digits, but whole numbers below ten million in full: limits are given as such.
+    Three digits, but whole numbers below ten million in full: limits are given as such. What is proven is rounded up
+    (`upper`), what an experiment showed down (`lower`): no figure says more than holds.
     """
     if math.isinf(epsilon):
         return "infinite"
     if float(epsilon).is_integer() and epsilon < 1e7:
         return f"{epsilon:,.0f}"
-    if 1e-3 <= epsilon < 999.5:
-        return f"{epsilon:.3g}"
-    if 999.5 <= epsilon < 9.995e6:
-        return f"{float(f'{epsilon:.3g}'):,.0f}"
-    return _scientific(epsilon)
+    rounded = _three_digits(epsilon, direction)
+    if 1e-3 <= rounded < 1000:
+        return f"{rounded:.3g}"
+    return f"{rounded:,.0f}" if 1000 <= rounded < 1e7 else _scientific(rounded)
+
+
+def upper(epsilon: float) -> str:
+    """A proven epsilon or its delta: rounded up."""
+    return figure(epsilon, "up")
+
+
+def lower(epsilon: float) -> str:
+    """An epsilon that an attack reached, or its delta: rounded down."""
+    return figure(epsilon, "down")
+
+
+def _three_digits(value: float, direction: Direction) -> float:
+    """The value in three digits; an excess of a billionth is a floating-point error, and is not rounded away from."""
+    nearest, slack = Decimal(f"{value:.2e}"), value * 1e-9
+    step = Decimal(1).scaleb(Decimal(value).adjusted() - 2)
+    if direction == "up" and float(nearest) < value - slack:
+        return float(nearest + step)
+    if direction == "down" and float(nearest) > value + slack:
+        return float(nearest - step)
+    return float(nearest)
 
 
 def span(values: Iterable[float], to: str = " to ", shown: Callable[[float], str] = figure) -> str:
@@ -81,9 +106,9 @@ def span(values: Iterable[float], to: str = " to ", shown: Callable[[float], str
     return to.join(dict.fromkeys(shown(end(found)) for end in (min, max))) if found else ""
 
 
-def deltas(values: Iterable[float]) -> str:
+def deltas(values: Iterable[float], shown: Callable[[float], str] = figure) -> str:
     """`delta 1e-5`, or several."""
-    return f"delta {' or '.join(map(figure, values))}"
+    return f"delta {' or '.join(map(shown, values))}"
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:

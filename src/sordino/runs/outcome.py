@@ -17,6 +17,7 @@ from sordino.report.records import ClientBudget
 from sordino.runs.federation import Federation
 from sordino.runs.model_file import write_model
 from sordino.runs.run_figures import RunFigures
+from sordino.runs.validation_scores import score_releases
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +42,12 @@ def write_outcome(folder: RunFolder, outcome: Outcome, federation: Federation) -
 def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds: int, *, simulated: bool) -> Statement:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
-    found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
+    scores = score_releases(federation.recipe.settings(), federation.clients)
+    found = history.statement([*scores, *spent], federation.clients, delta=federation.delta, title=title)
     budget = next(iter(federation.budgets or ()), None)
     planned = None if budget is None else PlannedFor(budget.adjacency, budget.adversary.kind)
-    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated, planned=planned)
+    said = caveats(federation.recipe, rounds, simulated=simulated)
+    return replace(found, caveats=said, simulated=simulated, planned=planned)
 
 
 def client_budgets(

@@ -18,6 +18,7 @@ from sordino.privacy.spending import RoundSpending, spending
 from sordino.privacy.statement import Statement, View
 from sordino.report.records import Result, RoundRecord
 from sordino.report.statement import adversary, to_json
+from sordino.runs.validation_scores import score_releases
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,8 @@ class RunFigures:
         if self.lead is None:
             return ()
         clients, delta = self.result.clients, self.statement.delta
-        return spending(self.releases, self.lead, clients, delta=delta, every=every)
+        made = [*score_releases(self.result.settings, clients), *self.releases]
+        return spending(made, self.lead, clients, delta=delta, every=every)
 
     def curve(self, figure: str, against: str = "round") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Two arrays to plot, `plt.plot(*outcome.curve("accuracy"))`: a figure of the rounds that have it.

@@ -35,7 +35,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.socket_service import respond
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
-from sordino.report.words import figure
+from sordino.report.words import figure, upper
 from sordino.web.page_task import PROTOCOL
 from sordino.wire.codec import JsonObject
 from sordino.wire.requests import Request, Response, What
@@ -318,7 +318,7 @@ class Participant:
             self.result.answered += 1
             standing = self.client.standing
             assert standing.budget is not None
-            spent, limit = figure(standing.spent), figure(standing.budget.limit)
+            spent, limit = upper(standing.spent), figure(standing.budget.limit)
             spent = f"epsilon {spent} of {limit} is spent ({terms(standing.budget)})"
             self.say(f"Reported ({self.result.answered}); {spent}.")
 
