@@ -10,7 +10,7 @@ from pathlib import Path
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
 from sordino.report.compare import UNSET, ComparedRun, Comparison, Repetitions, Spread, is_number, said
-from sordino.report.crown import crowned
+from sordino.report.crown import crowned, have_same_data
 from sordino.report.epsilons import relation
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
@@ -72,6 +72,8 @@ def _best(comparison: Comparison) -> Markup:
     if len(comparison.groups) == 1:
         return tiles([(metric, _score(metric, spread)), *_lead_tile(group)])
     extreme = "lowest" if comparison.smaller_is_better else "highest"
+    if not have_same_data(comparison):
+        return element("p", "No setting is best: they are about different data (data.source).")
     crown = crowned(comparison)
     if not crown:
         told = "No setting is best: of none is anything meaningful proven."

@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.compare import Comparison, Repetitions, Spread
+from sordino.report.records import to_line
 from sordino.report.run_figure import ACCURACY
 
 
@@ -16,7 +17,10 @@ def crowned(comparison: Comparison) -> tuple[Repetitions, ...]:
     """The protected settings that are best by the metric, and those within its 95 % interval, the best first.
 
     A setting whose own epsilon is infinite, or so large that it means nothing, protects nobody: it wears no crown.
+    Settings on different data are no rivals.
     """
+    if not have_same_data(comparison):
+        return ()
     sign = -1 if comparison.smaller_is_better else 1
     rivals = [(sign * group.score.mean, group) for group in comparison.groups if group.score and is_protected(group)]
     rivals.sort(key=lambda rival: -rival[0])
@@ -25,6 +29,11 @@ def crowned(comparison: Comparison) -> tuple[Repetitions, ...]:
     highest, best = rivals[0]
     least = min([highest, *(sign * end for end in _ends(best, best.score))])
     return tuple(group for mean, group in rivals if mean >= least)
+
+
+def have_same_data(comparison: Comparison) -> bool:
+    """Whether all settings are about one source of data."""
+    return len({to_line(group.settings.get("data.source")) for group in comparison.groups}) <= 1
 
 
 def is_protected(group: Repetitions) -> bool:
@@ -44,4 +53,4 @@ def _ends(group: Repetitions, spread: Spread | None) -> list[float]:
     return ends
 
 
-__all__ = ["crowned", "is_protected"]
+__all__ = ["crowned", "have_same_data", "is_protected"]
