@@ -21,7 +21,7 @@ describe("the figures for one change", () => {
   });
 
   it("say what is spent while the page takes part", () => {
-    expect(accountsOf({ ...own, spent: 2.651 }, null)).toMatchObject([{ figure: "2.65 so far, at most 4" }]);
+    expect(accountsOf({ ...own, spent: 2.651 }, null)).toMatchObject([{ figure: "2.66 so far, at most 4" }]);
   });
 
   it("of a claim never call it proven, nor something to rely on", () => {

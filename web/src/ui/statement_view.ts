@@ -14,6 +14,8 @@ import {
   type Whose,
 } from "./words.ts";
 
+const DIRECTIONS = { proven: "up", claimed: "nearest", audited: "down" } as const;
+
 export interface Build {
   hash: string;
   files: Record<string, string>;
@@ -97,12 +99,12 @@ function card(row: StatementRow, whose: Whose): HTMLElement {
   );
 }
 
-function figureOf(kind: string, name: string, value: Figure, slack: number): HTMLElement {
+function figureOf(kind: keyof typeof DIRECTIONS, name: string, value: Figure, slack: number): HTMLElement {
   return h(
     "div",
     { class: kind },
     h("dt", {}, name),
-    h("dd", {}, epsilon(figure(value)), h("small", {}, `at delta ${delta(slack)}`)),
+    h("dd", {}, epsilon(figure(value), DIRECTIONS[kind]), h("small", {}, `at delta ${delta(slack)}`)),
   );
 }
 
@@ -178,9 +180,9 @@ function table(rows: readonly StatementRow[]): Child {
       {},
       h("td", {}, row.adjacency),
       h("td", {}, row.adversary),
-      h("td", {}, row.claimed ? `${epsilon(figure(row.claimed.epsilon))} (delta ${delta(row.claimed.delta)})` : "none"),
+      h("td", {}, row.claimed ? `${epsilon(figure(row.claimed.epsilon), DIRECTIONS.claimed)} (delta ${delta(row.claimed.delta)})` : "none"),
       h("td", {}, `${epsilon(figure(row.proven.epsilon))} (delta ${delta(row.proven.delta)})`),
-      h("td", {}, row.audited ? `at least ${epsilon(figure(row.audited.epsilon))}` : "not audited"),
+      h("td", {}, row.audited ? `at least ${epsilon(figure(row.audited.epsilon), DIRECTIONS.audited)}` : "not audited"),
       h("td", {}, row.verdict),
       h("td", {}, row.basis.join("; ") || row.proven.unproven.join("; ")),
     );

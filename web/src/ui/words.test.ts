@@ -65,17 +65,26 @@ describe("figures", () => {
     const budget = { basis: "proven", adjacency: "record-add-remove", delta: 1e-5 };
     const about = "(proven, for one of your examples added or removed, against the server, at delta 1e-5)";
     expect(spentBefore(0, budget)).toBe("");
-    expect(spentBefore(1.2345, budget)).toBe(`Epsilon 1.23 of it was spent before, on what you have told from this browser ${about}.`);
+    expect(spentBefore(1.2345, budget)).toBe(`Epsilon 1.24 of it was spent before, on what you have told from this browser ${about}.`);
     expect(spentBefore(Infinity, budget)).toBe(`All of it was spent before: what you have told from this browser has no bound ${about}.`);
   });
 
   it("prints numbers as people read them", () => {
     expect([epsilon(4.3844), epsilon(1992.4), epsilon(5.653e8), epsilon(Infinity)]).toEqual([
-      "4.38",
-      "1,992",
-      "5.65e8",
+      "4.39",
+      "1,993",
+      "5.66e8",
       "infinite",
     ]);
+    expect([1, 1.0000000001, 20.04, 999.2, 0.0049991, 0].map((value) => epsilon(value))).toEqual([
+      "1",
+      "1",
+      "20.1",
+      "1,000",
+      "0.005",
+      "0",
+    ]);
+    expect([epsilon(1.486, "down"), epsilon(9.999, "down"), epsilon(4.3844, "nearest")]).toEqual(["1.48", "9.99", "4.38"]);
     expect([delta(1e-5), delta(0), delta(0.002)]).toEqual(["1e-5", "0", "0.002"]);
     expect([size(999), size(2624), size(61_706), size(2_400_000)]).toEqual(["999 bytes", "2.6 kB", "62 kB", "2.4 MB"]);
     expect([duration(0.4), duration(1), duration(431), duration(1e6)]).toEqual([

@@ -58,12 +58,22 @@ function spelled(number: number): string {
   return ["no", "one", "two", "three", "four", "five", "six"][number] ?? String(number);
 }
 
-/** An epsilon as it is printed everywhere: few digits, and a word for what is not finite. */
-export function epsilon(value: number | null | undefined): string {
+export type Direction = "up" | "nearest" | "down";
+
+/**
+ * An epsilon as it is printed everywhere: few digits, and a word for what is not finite. What is proven or spent is
+ * rounded up, what an attack reached down, and a claim to the nearest.
+ */
+export function epsilon(value: number | null | undefined, direction: Direction = "up"): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "infinite";
-  if (value >= 1e7) return value.toExponential(2).replace("e+", "e");
-  if (value >= 1000) return count(value);
-  return String(Number(value.toPrecision(3)));
+  if (value === 0) return "0";
+  const whole = value >= 1000 && value < 1e7;
+  const step = whole ? 1 : 10 ** (Math.floor(Math.log10(value)) - 2);
+  let shown = whole ? Math.round(value) : Number(value.toPrecision(3));
+  if (direction === "up" && shown < value * (1 - 1e-9)) shown += step;
+  if (direction === "down" && shown > value * (1 + 1e-9)) shown -= step;
+  if (shown >= 1e7) return shown.toExponential(2).replace("e+", "e");
+  return shown >= 1000 ? count(shown) : String(Number(shown.toPrecision(3)));
 }
 
 export function delta(value: number): string {
