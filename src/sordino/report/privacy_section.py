@@ -28,11 +28,12 @@ def leading_epsilon(statement: Statement | None) -> Markup | None:
     is_long = len(value) > 8
     at = "epsilon: nothing is proven" if unproven else f"epsilon, proven at {deltas(view.deltas, upper)}"
     said = f"{at}, for {words.change(view)}, seen by {words.onlooker(view)}."
+    is_weak = unproven or view.proven[1] > NO_MEANINGFUL_PROTECTION
     return element(
         "div",
         element("b", value, class_="words" if is_long else None),
         element("span", f"{said} {words.attacker_gain(view)}"),
-        class_="headline lead-epsilon",
+        class_=f"headline lead-epsilon{' weak' if is_weak else ''}",
     )
 
 
