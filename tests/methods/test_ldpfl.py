@@ -142,7 +142,7 @@ def test_labels_are_unprotected_and_part_of_the_claim():
         Adjacency.RECORD_REPLACE: Infinite, Adjacency.LABEL: Infinite,
     }  # fmt: skip
     assert labels.claimed == features.claimed  # one figure for both: claims of a whole schedule count once
-    assert "of features alone, epsilon is 545" in labels.guarantees[0].loss.why  # 160 bits at (2.303 + 4.511)/2
+    assert "of features alone, epsilon is 546" in labels.guarantees[0].loss.why  # 160 bits at (2.303 + 4.511)/2
 
 
 def test_rounds_are_derived_and_cost_nothing_however_many():
