@@ -101,3 +101,15 @@ def test_only_the_owner_says_that_a_network_was_trained_elsewhere(tmp_path: Path
     with knowing:
         knowing.join(invitation(given).encode())
         body(knowing.answer("report", signed(plans(given)(1), given=given)))
+
+
+def test_only_the_owner_says_that_code_treats_each_record_by_itself(tmp_path: Path) -> None:
+    """A server's word that code keeps nothing from record to record is believed nothing: the proof rests on it."""
+    code = "tests.methods.own_networks:Plain"
+    given = people.method_recipe("silo-dp").with_({"model": {"name": code, "per_record": True}})
+    careful = people.client(tmp_path / "careful", own(code=[code]))
+    with careful, people.refused(Reason.CONSENT):
+        careful.join(invitation(given).encode())
+    knowing = people.client(tmp_path / "knowing", own(code=[code], per_record=True))
+    with knowing:
+        knowing.join(invitation(given).encode())

@@ -274,6 +274,12 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
+    if recipe.computes_by_own_code and recipe.model.per_record and not settings.consents.per_record:
+        raise Refused(
+            Reason.CONSENT,
+            f"{federation} says that code of its own treats each of your records by itself, which its proof rests on: "
+            "set consents.per_record = true in client.toml if you know that it does",
+        )
     weights = weights_of(recipe)
     if weights is not None and weights not in settings.consents.weights:
         raise Refused(

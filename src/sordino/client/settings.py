@@ -79,6 +79,11 @@ class OwnConsents(TomlTable):
     code: Texts = Field(
         default=(), description="models and parts of one's own (package.module:Class) that recipes may name"
     )
+    per_record: bool = Field(
+        default=False,
+        description="whether that code treats each record by itself, as a recipe's model.per_record says: only its "
+        "owner can know",
+    )
     weights: Texts = Field(
         default=(),
         description="files of frozen networks, as recipes name them, that were not trained on these records",

@@ -27,6 +27,13 @@ else:
     models = lazy_module("sordino.learning.models")  # it loads PyTorch
 
 
+UNDECLARED = (
+    "the network, its loss or a kind of column is your own code, and no test can show that what a record adds depends "
+    "on that record alone: if it keeps nothing from one record to the next and draws nothing, declare it with "
+    "model.per_record = true"
+)
+
+
 @dataclass(frozen=True)
 class Statistics:
     """What becomes of batch norm's running statistics: kept by each client, or part of what is sent."""
@@ -150,4 +157,4 @@ def blueprint_of(
     return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own, task), seen
 
 
-__all__ = ["Blueprint", "Statistics", "blueprint_of", "model_as_built"]
+__all__ = ["UNDECLARED", "Blueprint", "Statistics", "blueprint_of", "model_as_built"]

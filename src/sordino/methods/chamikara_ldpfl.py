@@ -135,6 +135,16 @@ class Ldpfl(Method):
             own = [None] * recipe.number_of_clients if epsilons is None else list(epsilons)
             return randomised_records.build(self, extractor.features, classes, own)
 
+        @reads("method.name", "data.columns")
+        def columns_are_known(self, recipe: Recipe) -> Found:
+            """Refuse own kinds of columns: each record is randomised by itself, and these may know others."""
+            if recipe.data.own_columns:
+                yield (
+                    "data.columns",
+                    "has a kind of your own, and ldpfl proves what it proves for one record at a time: take shipped "
+                    "kinds, or prepare the column in the file",
+                )
+
         @reads("method.name", "method.mechanism", "model.name", "training.augmentation")
         def randomised_records_are_no_images(self, recipe: Recipe) -> Found:
             """The federated training sees features that were randomised, and no images."""

@@ -16,8 +16,9 @@ from pydantic import AfterValidator, Field
 
 from sordino.learning.training_tables import Training
 from sordino.parts.lazy import lazy_module
-from sordino.parts.registry import allowed_model
+from sordino.parts.registry import MODELS, allowed_model
 from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
+from sordino.parts.toml import shown
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -85,6 +86,16 @@ class RandomExtractorSpec(ExtractorSpec):
     kind: str = tag("random", "an untrained network, public and the same for all")
     model: ModelName
     options: ModelOptions = Field(default_factory=dict)
+
+    @reads(".model")
+    def known_network(self, recipe: Recipe) -> Found:
+        """Refuse own code: whether it treats each record by itself is its owner's to declare."""
+        if self.model not in MODELS:
+            yield (
+                ".model",
+                f"got {shown(self.model)}; random takes networks known by name: an own one is kind = network, with its "
+                "weights and elsewhere = true",
+            )
 
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
         network, features = extractors.network_of(self.model, self.options, shape, classes)

@@ -25,7 +25,7 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
-from sordino.methods.blueprint import Blueprint
+from sordino.methods.blueprint import UNDECLARED, Blueprint
 from sordino.methods.fedavg import unseen_norm
 from sordino.methods.interface import DATASET, PARAMETERS, Bench, Cohort, LocalView, Method, Reported, State
 from sordino.methods.robust import aggregate
@@ -62,10 +62,6 @@ WHAT = "model update (DP-SGD)"
 REMEMBERS = (
     "the model's gradient of a public record changes after another record, or cannot be computed: a model of your own "
     "must keep nothing from one record to the next"
-)
-UNDECLARED = (
-    "the network or its loss is your own code, and no test can show that what a record adds depends on that record "
-    "alone: if it keeps nothing from one record to the next and draws nothing, declare it with model.per_record = true"
 )
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE  #: the accountant counts an exchange as two changes
 
@@ -187,7 +183,7 @@ class SiloDp(Method):
         start, labels = torch.from_numpy(blueprint.initial), task.numbered(np.array([0, 1]), blueprint.classes)
         own, labelled = given.is_own or given.own_loss, torch.from_numpy(labels)
         remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, shape, labelled)
-        self._unproven = REMEMBERS if remembers else UNDECLARED if given.is_foreign else None
+        self._unproven = REMEMBERS if remembers else UNDECLARED if blueprint.recipe.is_foreign else None
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -260,4 +256,4 @@ def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     return training
 
 
-__all__ = ["RECORDS", "REMEMBERS", "UNDECLARED", "WHAT", "NoiseSpec", "SiloDp", "private_training"]
+__all__ = ["RECORDS", "REMEMBERS", "WHAT", "NoiseSpec", "SiloDp", "private_training"]

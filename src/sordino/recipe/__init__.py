@@ -147,6 +147,16 @@ class Recipe(Sections):
         return tuple(asked.addresses)
 
     @property
+    def computes_by_own_code(self) -> bool:
+        """Whether code other than Sordino's computes what a record adds to a sum: a network, a loss or a column."""
+        return self.model.is_own or self.model.own_loss or self.data.own_columns
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether such code does, and nobody declared that it treats each record by itself."""
+        return self.computes_by_own_code and not self.model.per_record
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical form: equal recipes have equal ones, however they were written down."""
         data = self.to_dict()

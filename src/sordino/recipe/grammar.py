@@ -163,6 +163,11 @@ class Data(TomlTable):
         return self.labels or self.classes or ()
 
     @property
+    def own_columns(self) -> bool:
+        """Whether a column's kind is somebody's own."""
+        return any(rule.kind not in SHIPPED["column"] for rule in (self.columns or {}).values())
+
+    @property
     def examples(self) -> int | None:
         """The number of training examples where it is public: that of a known set, limited as the recipe says."""
         if self.source not in KNOWN:
@@ -208,9 +213,9 @@ class Model(TomlTable):
     )
     per_record: bool = Field(
         default=False,
-        description="you declare that your own network and loss compute each record by itself: they keep nothing from "
-        "one record to the next and draw nothing at random. No test can show it, so without it private training proves "
-        "nothing",
+        description="you declare that your own network, loss and kinds of columns compute each record by itself: they "
+        "keep nothing from one record to the next and draw nothing at random. No test can show it, so without it "
+        "private training proves nothing",
     )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
@@ -226,11 +231,6 @@ class Model(TomlTable):
     def own_loss(self) -> bool:
         """Whether the loss is somebody's own."""
         return self.loss is not None and self.loss.kind not in SHIPPED["loss"]
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether own code computes what a record adds to a sum, and nobody declared that it treats each by itself."""
-        return (self.is_own or self.own_loss) and not self.per_record
 
     @property
     def starts_fresh(self) -> bool:

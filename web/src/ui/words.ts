@@ -78,7 +78,10 @@ export function epsilon(value: number | null | undefined, direction: Direction =
 
 export function delta(value: number): string {
   if (value === 0) return "0";
-  return value >= 1e-3 ? String(value) : value.toExponential(0).replace("e-0", "e-");
+  if (value >= 1e-3) return String(value);
+  const power = Math.floor(Math.log10(value) + 1e-9);
+  const digit = Math.ceil(value / 10 ** power - 1e-9); // a bound is rounded up
+  return digit < 10 ? `${digit}e${power}` : `1e${power + 1}`;
 }
 
 /** How often the best guess between two equally likely cases can be right: (e^eps + delta) / (e^eps + 1). */
