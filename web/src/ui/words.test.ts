@@ -86,6 +86,7 @@ describe("figures", () => {
     ]);
     expect([epsilon(1.486, "down"), epsilon(9.999, "down"), epsilon(4.3844, "nearest")]).toEqual(["1.48", "9.99", "4.38"]);
     expect([delta(1e-5), delta(0), delta(0.002)]).toEqual(["1e-5", "0", "0.002"]);
+    expect([delta(1.4e-5), delta(9.5e-6), delta(3e-9)]).toEqual(["2e-5", "1e-5", "3e-9"]); // rounded up
     expect([size(999), size(2624), size(61_706), size(2_400_000)]).toEqual(["999 bytes", "2.6 kB", "62 kB", "2.4 MB"]);
     expect([duration(0.4), duration(1), duration(431), duration(1e6)]).toEqual([
       "less than a second",
