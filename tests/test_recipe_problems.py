@@ -431,7 +431,7 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "quorum": ({"rounds.quorum": 11}, "rounds.quorum: got 11; allowed: at most 10, the clients asked in a round"),
     "nothing to stop by": (
         {"rounds.patience": 3, "data.validation": 0.0},
-        "rounds.patience: is set, but no examples are set aside to decide it: set data.validation above 0",
+        "rounds.patience: got 3, but no examples are set aside to decide it: set data.validation above 0",
     ),
     "silos with an epsilon": (
         {"method": SILO, "training.epochs": None},

@@ -52,7 +52,7 @@ def test_the_reader_of_the_page_trains_on_the_tokens_of_the_page(tmp_path, monke
     Path("visits.toml").write_text(blocks("toml")[0])
     tokens = 'data.columns={ note = { kind = "tokens", vocabulary = "words.txt", length = 6, missing = "" } }'
     model = 'model={ name = "page_reader:Reader", options = { words = 4 } }'
-    changes = [tokens, model, "method.name=fedavg", "rounds.count=1", "training.batch_size=100"]
+    changes = [tokens, model, "method.name=fedavg", "rounds.count=1", "training.batch_size=100", "data.test=visits.csv"]
     taken = [f"method.{key}=" for key in ("sampling_rate", "steps", "announced_size", "target")]
     settings = [word for change in (*taken, *changes) for word in ("--set", change)]
     assert run(shlex.join(["sordino", "run", "visits.toml", "--out", "run", *settings]))

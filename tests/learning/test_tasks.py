@@ -150,6 +150,8 @@ def test_labels_are_said_as_a_set_with_a_chance_each(runs: Path) -> None:
 
 
 def test_a_number_from_onnx_is_that_of_pytorch(runs: Path) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
     model = sordino.load_model(runs / "run-heat")
     assert difference(model, exported(model)) <= LARGEST_DIFFERENCE
 

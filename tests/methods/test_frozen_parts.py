@@ -36,7 +36,8 @@ TRAINED = {
 
 
 def federation(network: str, method: str) -> Federation:
-    return wire(tiny.recipe({"model": {"name": f"tests.methods.own_networks:{network}"}, **METHODS[method]}))
+    model = {"name": f"tests.methods.own_networks:{network}", "per_record": True}
+    return wire(tiny.recipe({"model": model, **METHODS[method]}))
 
 
 @pytest.mark.parametrize("method", METHODS)

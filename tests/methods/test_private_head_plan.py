@@ -15,6 +15,7 @@ from sordino.methods.private_head import HeadQuestion, PrivateHead
 from sordino.parts import registry
 from sordino.privacy.guarantee import SERVER, Adjacency, Infinite
 from sordino.recipe import Recipe
+from sordino.report.words import upper
 from sordino.runs import preflight
 from sordino.runs.federation import wire
 from sordino.runs.head_plan import HeadPlan
@@ -98,7 +99,7 @@ def test_a_run_says_first_what_is_sent_what_is_proven_and_how_loud_the_noise_is(
     text = " ".join(said)
     for figure in (f"{moments.values:,}", f"{moments.report_bytes:,}", f"{gradient.values:,}", "summed(8)", "5 later"):
         assert figure in text
-    assert f"epsilon {plan.proven:.3g}" in text and f"epsilon {plan.alone:.3g}" in text
+    assert f"epsilon {upper(plan.proven)}" in text and f"epsilon {upper(plan.alone)}" in text
     assert "update" not in text, "what is sent is no update"
 
 

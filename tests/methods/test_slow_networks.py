@@ -26,7 +26,12 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], bool]] = {
 
 def recipe(network: str, method: str) -> sordino.Recipe:
     name, options, _ = NETWORKS[network]
-    return tiny.recipe({"model": {"name": f"tests.methods.own_networks:{name}", "options": options}, **METHODS[method]})
+    return tiny.recipe(
+        {
+            "model": {"name": f"tests.methods.own_networks:{name}", "options": options, "per_record": True},
+            **METHODS[method],
+        }
+    )
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ldp-fl"])

@@ -191,8 +191,9 @@ def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
     rounds = recipe.rounds
     used = [name for name in ("target_accuracy", "patience", "stop") if getattr(rounds, name)]
     if used and rounds.stop_on == "validation" and not recipe.data.validation:
+        rule = getattr(rounds, used[0])
         yield (
             f"rounds.{used[0]}",
-            "is set, but no examples are set aside to decide it: set data.validation "
-            'above 0, or rounds.stop_on = "test" where the test set is public',
+            f"got {shown(getattr(rule, 'kind', rule))}, but no examples are set aside to decide it: set "
+            'data.validation above 0, or rounds.stop_on = "test" where the test set is public',
         )

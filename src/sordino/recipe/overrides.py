@@ -8,6 +8,7 @@ from copy import deepcopy
 
 from pydantic import BaseModel
 
+from sordino.errors import InvalidInput
 from sordino.parts.tables import TAGS, tag_of
 from sordino.parts.toml import inline, shown
 from sordino.parts.words import Problem, dotted, nearest
@@ -192,7 +193,10 @@ def _drop_keys_of_old_form(
     if slot is None or not isinstance(new, dict):
         return
     if not isinstance(old, Mapping):  # it began with what holds by default, which nobody has said
-        becomes = slot.find(new.get(tag))
+        try:
+            becomes = slot.find(new.get(tag))
+        except InvalidInput:
+            return  # validation says what it is
         for name in [name for name in new if (*above, name) not in changes]:
             if becomes is not None and name not in becomes.model_fields:
                 del new[name]
