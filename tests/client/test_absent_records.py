@@ -16,6 +16,7 @@ from sordino.cli import app
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms
 from sordino.client.own_records import OwnRecords
+from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
 from sordino.errors import InvalidInput
 from sordino.methods.upload import Draw
@@ -168,8 +169,11 @@ def test_one_label_that_makes_all_others_floating_point_takes_none_with_it(tmp_p
     data = OwnData(source="own.npz", classes=("a", "b"))
     found = OwnRecords.read_apart(data, tmp_path, (2,))
     assert (found.examples.y.tolist(), len(found.left_out)) == ([0, 1, 1], 1)
+    assert "row 2" in found.left_out[0]
     with pytest.raises(InvalidInput):
         OwnRecords.read(data, tmp_path)
+    np.savez(tmp_path / "own.npz", x=np.zeros((0, 2), np.float32), y=np.zeros(0, int))
+    assert OwnRecords.read_apart(data, tmp_path, (2,)).left_out == ()
 
 
 def test_rows_of_arrays_and_images_keep_their_numbers(tmp_path: Path) -> None:
@@ -316,3 +320,29 @@ def test_a_file_without_any_form_is_a_client_without_records(tmp_path: Path) -> 
     np.savez(path, x=x, y=y.astype(float) / 0.7)
     assert silo.answer()[1] > 0
     assert "WARNING" in silo.log
+
+
+def test_a_federation_about_records_of_another_form_is_not_joined(tmp_path: Path) -> None:
+    path, x = tmp_path / "own.npz", np.linspace(0, 1, 60, dtype=np.float32).reshape(30, 2)
+    y = np.arange(30) % 2
+    data = {"source": str(path), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    silo = Silo(tmp_path, lambda: np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y), data)
+    np.savez(path, x=x.reshape(20, 3), y=y[:20])
+    with pytest.raises(Refused) as refused:
+        silo.join()
+    assert refused.value.reason is Reason.NOT_IN_RECIPE
+    (tmp_path / "i").write_bytes(silo.invitation)
+    assert CliRunner().invoke(app, ["client", "join", str(silo.folder), str(tmp_path / "i"), "--yes"]).exit_code != 0
+    np.savez(path, x=x, y=y)
+    silo.join()
+
+
+@pytest.mark.parametrize("content", ["", "1,2,3\n", "1,a\n", "1,2,3,a\n"])
+def test_nothing_in_a_table_without_a_header_makes_a_client_decline(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "own.csv"
+    rows = "".join(f"{k / 40:.3f},{k % 3},{'ab'[k % 2]}\n" for k in range(40))
+    data = {"source": str(path), "label": -1, "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    silo = Silo(tmp_path, lambda: path.write_text(rows), data, test=0.2)
+    silo.join()
+    path.write_text(content)
+    assert silo.answer()[1] > 0

@@ -102,7 +102,8 @@ def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, ap
 
     def check(rows: Sequence[int]) -> Labels:
         found = np.array(rows, np.int64)
-        _checked(x[found], y[found], classes, task)
+        with naming(f"counted from row {min(rows, default=0)} on"):
+            _checked(x[found], y[found], classes, task)
         return found
 
     kept = np.concatenate([_NO_ROWS, *read_apart(range(len(x)), check, apart.refused)])
