@@ -23,6 +23,7 @@ from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import AuditBound
+from sordino.recipe import Recipe
 from sordino.report.statement import to_text
 from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
@@ -441,3 +442,21 @@ def test_a_run_is_audited_with_a_federation_of_its_own(folders):
     first, second = (FinishedRun.open(folders("two-point")).federation for _ in range(2))
     assert isinstance(first, Federation)
     assert first.method is not second.method
+
+
+def test_the_audit_of_a_run_on_files_that_have_changed_is_refused(tmp_path: Path) -> None:
+    x, y = np.linspace(0, 1, 80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
+    own = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    np.savez(tmp_path / "own.npz", **own)
+    silo = {"name": "silo-dp", "noise_multiplier": 2.0, "sampling_rate": 0.5, "steps": 1, "announced_size": 20}
+    data = {"source": str(tmp_path / "own.npz"), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    recipe = Recipe.from_dict(
+        {"name": "own", "data": data, "split": {"kind": "iid", "clients": 2}, "method": silo,
+         "model": {"name": "logistic"}, "rounds": {"count": 1}}
+    )  # fmt: skip
+    run(recipe, folder=tmp_path / "run", workers=1)
+    assert FinishedRun.open(tmp_path / "run").rounds == 1
+    x[0] = 9
+    np.savez(tmp_path / "own.npz", **own)
+    with pytest.raises(InvalidInput, match="other data"):
+        FinishedRun.open(tmp_path / "run")

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.format import write_array_header_1_0
 from typer.testing import CliRunner
 
 from sordino.cli import app
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms
 from sordino.client.own_records import OwnRecords
+from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
 from sordino.errors import InvalidInput
 from sordino.methods.upload import Draw
@@ -27,8 +29,7 @@ from tests.client.people import KEY, NAME, body
 
 HEADER = b"age,smoker,note,outcome\n"
 ROWS = [
-    b'%d,%s,"a ""b""%s c",%s\n' % (k, b"yes" if k % 3 else b"no", b"\n," * (k % 2), b"ab"[k % 2 :][:1])
-    for k in range(8)
+    b'%d,%s,"a ""b""%s c",%s\n' % (k, b"yes" if k % 3 else b"no", b"," * (k % 2), b"ab"[k % 2 :][:1]) for k in range(8)
 ]
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "number", "low": 0, "high": 100},
@@ -47,6 +48,7 @@ WRONG = (
     b'"9"1,yes,b,a\n',
     b"9,yes," + b"b" * 140_000 + b",a\n",
     b'9,yes,b,"\n',
+    b'9,yes,"b","a\n',
 )
 
 
@@ -76,8 +78,34 @@ def test_no_line_of_a_table_takes_another_with_it(tmp_path_factory: pytest.TempP
     table(path, rows)
     with pytest.raises(InvalidInput):
         OwnRecords.read(data, path.parent)
-    after = OwnRecords.read_apart(data, path.parent)
+    after = OwnRecords.read_apart(data, path.parent, before.shape)
     assert (after.digest, len(after.left_out)) == (before.digest, len(added))
+
+
+def test_cells_with_line_ends_are_refused_before_joining_and_absent_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    shape = OwnRecords.read(own(table(path, ROWS)), tmp_path).shape
+    table(path, [*ROWS, b'9,yes,"b\nb",a\n'])
+    with pytest.raises(InvalidInput, match="line 10"):
+        OwnRecords.read(own(path), tmp_path)
+    after = OwnRecords.read_apart(own(path), tmp_path, shape)
+    assert (len(after), len(after.left_out)) == (8, 2)
+
+
+@given(st.sampled_from(WRONG), st.integers(0, 7), st.sampled_from([{"rows": "0, 2, 4-6"}, {"train_limit": 5}]))
+def test_a_record_moves_no_other_in_or_out(
+    tmp_path_factory: pytest.TempPathFactory, line: bytes, place: int, choice: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("own") / "own.csv"
+    whole = OwnRecords.read(own(table(path, ROWS)), path.parent)
+    chosen = [0, 2, 4, 5, 6] if "rows" in choice else [0, 1, 2, 3, 4]
+    data = own(path, **choice)
+    assert OwnRecords.read(data, path.parent).examples.x[:, 0].tolist() == whole.examples.x[chosen, 0].tolist()
+    for changed in (line, b"\n"):
+        table(path, [*ROWS[:place], changed, *ROWS[place + 1 :]])
+        after = OwnRecords.read_apart(data, path.parent, whole.shape)
+        left = [row for row in chosen if row != place]
+        assert after.examples.x[:, 0].tolist() == whole.examples.x[left, 0].tolist()
 
 
 @pytest.mark.parametrize("place", [0, 3, 6])
@@ -88,22 +116,39 @@ def test_the_first_line_of_a_table_without_a_header_is_a_row_too(tmp_path: Path,
     table(tmp_path / "own.csv", rows, b"")
     before = OwnRecords.read(data, tmp_path)
     table(tmp_path / "own.csv", [*rows[:place], line, *rows[place:]], b"")
-    after = OwnRecords.read_apart(data, tmp_path)
+    after = OwnRecords.read_apart(data, tmp_path, before.shape)
     assert (after.digest, after.shape, len(after.left_out)) == (before.digest, before.shape, 1)
+
+
+def test_the_width_of_a_table_without_a_header_is_the_agreed_one(tmp_path: Path) -> None:
+    rows = [b"1,2,a\n", b"1,2,3,b\n", b"1,2,3,a\n", b"1,2,3,b\n"]
+    data = own(table(tmp_path / "own.csv", rows, b""), label=-1, columns=None)
+    assert [len(OwnRecords.read_apart(data, tmp_path, shape)) for shape in ((2,), (3,), (4,))] == [1, 3, 0]
+    with pytest.raises(InvalidInput, match="features"):
+        OwnRecords.read(own(table(tmp_path / "own.csv", rows[1:], b""), label=-1, features=[0], columns=None), tmp_path)
+
+
+def test_equal_records_are_refused_for_a_hold_out_only_before_joining(tmp_path: Path) -> None:
+    rows = [b"%d,a\n" % k for k in range(100)] + [b"7,b\n"] * 300
+    data = own(table(tmp_path / "own.csv", rows, b"x,outcome\n"), columns=None, test=0.2)
+    with pytest.raises(InvalidInput, match="equal"):
+        OwnRecords.read(data, tmp_path)
+    assert OwnRecords.read_apart(data, tmp_path, (1,)).left_out == ()
 
 
 def test_rows_that_are_named_and_no_longer_there_are_absent(tmp_path: Path) -> None:
     data = own(table(tmp_path / "own.csv", ROWS), rows="2-7")
-    assert len(OwnRecords.read_apart(data, tmp_path)) == len(OwnRecords.read(data, tmp_path)) == 6
+    before = OwnRecords.read(data, tmp_path)
+    assert len(OwnRecords.read_apart(data, tmp_path, before.shape)) == len(before) == 6
     table(tmp_path / "own.csv", ROWS[:-1])
-    assert len(OwnRecords.read_apart(data, tmp_path)) == 5
+    assert len(OwnRecords.read_apart(data, tmp_path, before.shape)) == 5
 
 
 def test_wrong_examples_of_arrays_and_wrong_images_are_absent(tmp_path: Path) -> None:
     x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 5, 1, 0])
     x[1, 0] = np.nan
     np.savez(tmp_path / "own.npz", x=x, y=y)
-    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path)
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,))
     assert (found.examples.x[:, 1].tolist(), len(found.left_out)) == ([1, 5, 9, 11], 2)
     for name, image in {
         "a/0": np.zeros((3, 3)),
@@ -114,17 +159,57 @@ def test_wrong_examples_of_arrays_and_wrong_images_are_absent(tmp_path: Path) ->
         (tmp_path / "scans" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "scans" / f"{name}.npy", image.astype(np.uint8))
     (tmp_path / "scans" / "b" / "4.npy").write_text("no image")
-    found = OwnRecords.read_apart(OwnData(source="./scans", classes=("a", "b"), channels=1), tmp_path)
+    found = OwnRecords.read_apart(OwnData(source="./scans", classes=("a", "b"), channels=1), tmp_path, (1, 2, 2))
     assert (found.shape, found.examples.y.tolist(), len(found.left_out)) == ((1, 2, 2), [0, 1], 3)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, np.nan, 1], [0, 1, 0.5, 1], [0, 1, np.inf, 1], [0, 1, 1e300, 1]])
+def test_one_label_that_makes_all_others_floating_point_takes_none_with_it(tmp_path: Path, labels: list[float]) -> None:
+    np.savez(tmp_path / "own.npz", x=np.arange(8, dtype=np.float32).reshape(4, 2), y=np.array(labels))
+    data = OwnData(source="own.npz", classes=("a", "b"))
+    found = OwnRecords.read_apart(data, tmp_path, (2,))
+    assert (found.examples.y.tolist(), len(found.left_out)) == ([0, 1, 1], 1)
+    assert "row 2" in found.left_out[0]
+    with pytest.raises(InvalidInput):
+        OwnRecords.read(data, tmp_path)
+    np.savez(tmp_path / "own.npz", x=np.zeros((0, 2), np.float32), y=np.zeros(0, int))
+    assert OwnRecords.read_apart(data, tmp_path, (2,)).left_out == ()
+
+
+def test_rows_of_arrays_and_images_keep_their_numbers(tmp_path: Path) -> None:
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    x[0] = np.nan
+    np.savez(tmp_path / "own.npz", x=x, y=np.zeros(4, int))
+    for number, side in enumerate((3, 2, 2, 2)):
+        (tmp_path / "scans" / "a").mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "scans" / "a" / f"{number}.npy", np.full((side, side), number, np.uint8))
+    two = {"classes": ("a", "b"), "rows": "0-2", "channels": 1}
+    arrays = OwnRecords.read_apart(OwnData(source="own.npz", **two), tmp_path, (2,))
+    images = OwnRecords.read_apart(OwnData(source="./scans", **two), tmp_path, (1, 2, 2))
+    assert arrays.examples.x[:, 0].tolist() == [2, 4] and images.examples.x[:, 0, 0, 0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [(10**7, 10**7), (10**30, 1), (-4, 4)])
+def test_an_image_whose_header_asks_for_too_much_is_absent(tmp_path: Path, shape: tuple[int, int]) -> None:
+    (tmp_path / "scans" / "a").mkdir(parents=True)
+    np.save(tmp_path / "scans" / "a" / "0.npy", np.ones((2, 2), np.uint8))
+    with (tmp_path / "scans" / "a" / "1.npy").open("wb") as file:
+        write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        file.write(bytes(16))
+    data = OwnData(source="./scans", classes=("a", "b"), channels=1)
+    found = OwnRecords.read_apart(data, tmp_path, (1, 2, 2))
+    assert (len(found), len(found.left_out)) == (1, 1)
+    with pytest.raises(InvalidInput):
+        OwnRecords.read(data, tmp_path)
 
 
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     for source in ("absent.csv", "absent.npz", "./absent"):
         with pytest.raises(InvalidInput):
-            OwnRecords.read_apart(own(tmp_path / source, columns=None), tmp_path)
+            OwnRecords.read_apart(own(tmp_path / source, columns=None), tmp_path, (1,))
     for header in (b"", b"age,smoker,note\n", b"a,b,c,d\n"):
         with pytest.raises(InvalidInput):
-            OwnRecords.read_apart(own(table(tmp_path / "own.csv", ROWS, header)), tmp_path)
+            OwnRecords.read_apart(own(table(tmp_path / "own.csv", ROWS, header)), tmp_path, (1,))
 
 
 # --- what travels -----------------------------------------------------------------------------------------------------
@@ -235,3 +320,29 @@ def test_a_file_without_any_form_is_a_client_without_records(tmp_path: Path) -> 
     np.savez(path, x=x, y=y.astype(float) / 0.7)
     assert silo.answer()[1] > 0
     assert "WARNING" in silo.log
+
+
+def test_a_federation_about_records_of_another_form_is_not_joined(tmp_path: Path) -> None:
+    path, x = tmp_path / "own.npz", np.linspace(0, 1, 60, dtype=np.float32).reshape(30, 2)
+    y = np.arange(30) % 2
+    data = {"source": str(path), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    silo = Silo(tmp_path, lambda: np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y), data)
+    np.savez(path, x=x.reshape(20, 3), y=y[:20])
+    with pytest.raises(Refused) as refused:
+        silo.join()
+    assert refused.value.reason is Reason.NOT_IN_RECIPE
+    (tmp_path / "i").write_bytes(silo.invitation)
+    assert CliRunner().invoke(app, ["client", "join", str(silo.folder), str(tmp_path / "i"), "--yes"]).exit_code != 0
+    np.savez(path, x=x, y=y)
+    silo.join()
+
+
+@pytest.mark.parametrize("content", ["", "1,2,3\n", "1,a\n", "1,2,3,a\n"])
+def test_nothing_in_a_table_without_a_header_makes_a_client_decline(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "own.csv"
+    rows = "".join(f"{k / 40:.3f},{k % 3},{'ab'[k % 2]}\n" for k in range(40))
+    data = {"source": str(path), "label": -1, "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    silo = Silo(tmp_path, lambda: path.write_text(rows), data, test=0.2)
+    silo.join()
+    path.write_text(content)
+    assert silo.answer()[1] > 0

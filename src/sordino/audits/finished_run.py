@@ -72,8 +72,10 @@ class FinishedRun:
                 f"that who released what is not known. {_anew(folder)}"
             )
         recipe, dataset = pinned(recipe, data)
-        check_data(folder, dataset)
-        return cls(folder, wire(recipe, dataset), result.rounds, spent, simulated=result.label_counts is not None)
+        federation, simulated = wire(recipe, dataset), result.label_counts is not None
+        if simulated and recipe.data.origin != "known":
+            check_data(folder, federation.dataset)
+        return cls(folder, federation, result.rounds, spent, simulated=simulated)
 
     @property
     def recipe(self) -> Recipe:

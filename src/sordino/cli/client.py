@@ -226,7 +226,8 @@ def join(
         if offer.agreed:
             typer.echo(f"You agreed to {name} before; nothing has changed.")
         else:
-            OwnRecords.read(client.settings.data, folder)  # what is refused now is left out of reports without a word
+            own = OwnRecords.read(client.settings.data, folder)  # what is refused now is left out later, without a word
+            own.check(offer.invitation, own.task)
         if not offer.agreed and not yes:
             typer.confirm(f"Join {name}?", abort=True, err=True)
         client.join(message)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -80,6 +79,7 @@ class Client:
         self._agreements = Agreements(folder / "federations")
         self._preparations = Preparations(folder / "prepared")
         self._memberships: dict[str, Membership] = {}
+        self._records: dict[tuple[int, ...], OwnRecords] = {}  # by the shape that was agreed
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
         self._senders: dict[str, ShufflerSender] = {}
         self.turn = Clock()  #: one question is answered at a time; while one computes, others are
@@ -163,13 +163,14 @@ class Client:
         agreed = self._agreements.find(federation)
         return agreed is not None and bool(agreed.coordinator)
 
-    @cached_property
-    def records(self) -> OwnRecords:
-        """The owner's records, read when they are first needed; those that are refused count as absent.
+    def records(self, shape: tuple[int, ...]) -> OwnRecords:
+        """The owner's records of a shape, read when they are first needed; those that are refused count as absent.
 
         A server must not hear of them: the log says which they are.
         """
-        records = OwnRecords.read_apart(self.settings.data, self.folder)
+        if shape in self._records:
+            return self._records[shape]
+        records = self._records[shape] = OwnRecords.read_apart(self.settings.data, self.folder, shape)
         if records.left_out:
             self.log(
                 f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
@@ -278,6 +279,8 @@ class Client:
         if known is not None:
             self._require_same_author(known, invitation)
         membership = self._membership(invitation)
+        if known is None:
+            self.records(invitation.shape).require_any(invitation)
         if membership.posts:
             membership.sender(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weigh(membership, known is not None)
@@ -421,7 +424,7 @@ class Client:
         return agreed
 
     def _membership(self, terms: Invitation) -> Membership:
-        records, signing = self.records, self.identity.signing
+        records, signing = self.records(terms.shape), self.identity.signing
         return self._run_clocked(
             terms.federation, "the terms", lambda: Membership(terms, self.settings, records, self._execution, signing)
         )

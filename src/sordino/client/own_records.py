@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
-from sordino.learning.tables import LeftOut
+from sordino.learning.tables import Apart
 from sordino.learning.tasks import CLASSES, REGRESSION, LearningTask
 from sordino.parts.words import nearest
 from sordino.privacy.history import members
@@ -44,49 +45,46 @@ class OwnRecords:
         The first that is not what it should be is refused. That is for the owner to hear, and for nobody else: what a
         server asks for is answered with `read_apart`.
         """
-        return cls._read(_checked(data, folder), None)
+        return cls._read(_checked(data, folder), Apart())
 
     @classmethod
-    def read_apart(cls, data: OwnData, folder: Path) -> OwnRecords:
+    def read_apart(cls, data: OwnData, folder: Path, shape: tuple[int, ...]) -> OwnRecords:
         """The same, where records that are not what they should be count as absent: refusing would tell of them.
 
-        Where even the form of all records cannot be told because of what is in the file, there are none. What is no
-        record is refused: a file or a header that is not there, settings, a vocabulary.
+        So do records of another `shape` than the agreed one; where nothing can be read of a file that has no header,
+        there are none. What is no record is refused: a file or a header that is not there, settings, a vocabulary.
         """
-        own, left_out = _checked(data, folder), LeftOut()
+        own = _checked(data, folder)
         try:
-            return cls._read(own, left_out)
-        except InvalidInput as error:
+            return cls._read(own, Apart(shape))
+        except Exception as error:
             if not _begins_with_records(own):
                 raise
-            return cls.unread(own, str(error))
+            return cls._unread(own, shape, str(error))
 
     @classmethod
-    def unread(cls, data: OwnData, why: str) -> OwnRecords:
-        """No records, of a form that is not known."""
-        none = Examples(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
-        return cls(none, (), data.names, data.columns or {}, data.task or CLASSES, (why,))
+    def _unread(cls, data: OwnData, shape: tuple[int, ...], why: str) -> OwnRecords:
+        none = Examples(np.zeros((0, math.prod(shape)), np.float32), np.zeros(0, np.int64))
+        return cls(none, shape, data.names, data.columns or {}, data.task or CLASSES, (why,))
 
     @classmethod
-    def _read(cls, data: OwnData, left_out: LeftOut | None) -> OwnRecords:
-        dataset = source_of(data, 0, left_out=left_out)
+    def _read(cls, data: OwnData, apart: Apart) -> OwnRecords:
+        dataset = source_of(data, 0, apart=apart)
         train, held_out = dataset.train, dataset.held_out
-        most = min(data.train_limit or len(train), len(train))
-        chosen = np.arange(most)
-        if data.rows is not None:
-            named = _rows(data.rows, len(train) + held_out.size, apart=left_out is not None)
-            rows = named[~np.isin(named, held_out)]
-            chosen = rows - np.searchsorted(held_out, rows)
-        if left_out is not None:
-            chosen = chosen[chosen < most]
-        elif (beyond := chosen >= most).any():
+        rows = np.arange(len(train) + held_out.size) if apart.rows is None else apart.rows
+        end = int(rows[-1]) + 1 if rows.size else 0
+        named = np.arange(end) if data.rows is None else _rows(data.rows, end if apart.shape is None else None)
+        most = data.train_limit or end
+        if data.rows is not None and apart.shape is None and (beyond := named[named >= most]).size:
             raise InvalidInput(
-                f'data.rows = "{data.rows}" names rows that lie beyond the first {most} training examples, to which '
-                f"data.train_limit cuts them, such as row {rows[beyond][0]}: leave one of the two out"
+                f'data.rows = "{data.rows}" names rows that lie beyond the first {most}, to which data.train_limit '
+                f"cuts them, such as row {beyond[0]}: leave one of the two out"
             )
+        own = np.delete(rows, held_out)  # before anything is chosen: a record that is left out moves no other
+        chosen = np.flatnonzero(np.isin(own, named) & (own < most))
         taken = train if len(chosen) == len(train) else train.take(chosen)
         form = (tuple(dataset.shape), tuple(dataset.classes), dataset.rules, dataset.task)
-        return cls(taken, *form, tuple(left_out or ()))
+        return cls(taken, *form, tuple(apart.left_out))
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -108,8 +106,6 @@ class OwnRecords:
                 f"{invitation.federation} learns {task}, and your records are for {self.task}: state the same "
                 "data.classes, data.labels or data.target as its recipe does",
             )
-        if not self.shape:  # nothing could be read, which is nobody's business but the owner's
-            return
         if self.shape != invitation.shape or (task.kind != REGRESSION and self.classes != invitation.classes):
             raise Refused(
                 Reason.NOT_IN_RECIPE,
@@ -118,9 +114,18 @@ class OwnRecords:
                 f"{', '.join(self.classes)}: they must agree, in this order",
             )
         try:
-            Normalisation(invitation.mean, invitation.std).apply(self.examples.x[:1])
-        except (InvalidInput, ValueError) as error:
+            Normalisation(invitation.mean, invitation.std).check(invitation.shape)
+        except InvalidInput as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: its constants do not fit: {error}") from None
+
+    def require_any(self, invitation: Invitation) -> None:
+        """Refuse to join a federation where there are records and none is what they should be in it."""
+        if self.left_out and not len(self):
+            raise Refused(
+                Reason.NOT_IN_RECIPE,
+                f"{invitation.federation} is about records of shape {list(invitation.shape)}, and none of yours can be "
+                f"read as one: {self.left_out[0]}",
+            )
 
     def check_columns(self, federation: str, agreed: ColumnRules) -> None:
         """Refuse a federation that makes other numbers of columns than these records' owner; no file is read."""
@@ -203,17 +208,15 @@ def _begins_with_records(data: OwnData) -> bool:
     return origin in ("npz", "images") or (origin == "table" and isinstance(data.label, int))
 
 
-def _rows(text: str, most: int, *, apart: bool = False) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _rows(text: str, most: int | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The rows that settings name, all below `most` where that is given."""
     try:
         found = np.array(members(text), np.int64)
     except ValueError:
         found = np.array([-1])
-    if apart and found.size and found[0] >= 0:
-        return found[found < most]
-    if not found.size or found[0] < 0 or found[-1] >= most:
-        raise InvalidInput(
-            f'data.rows = "{text}" is no rising list of examples from 0 to {most - 1}, such as "0-9, 20"'
-        )
+    if not found.size or found[0] < 0 or (most is not None and found[-1] >= most):
+        last = "" if most is None else f" to {most - 1}"
+        raise InvalidInput(f'data.rows = "{text}" is no rising list of examples from 0{last}, such as "0-9, 20"')
     return found
 
 

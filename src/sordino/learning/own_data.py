@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import math
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -33,7 +32,7 @@ from sordino.learning.examples import (
     Normalisation,
     naming,
 )
-from sordino.learning.tables import Features, Frame, Header, LeftOut, Lines, Numbered, Place, Unread, read_apart
+from sordino.learning.tables import Apart, Features, Frame, Header, Lines, Numbered, Place, leniently, read_apart
 from sordino.learning.tasks import CLASSES, Answers, LearningTask, MultiLabel, Regression
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
@@ -49,27 +48,24 @@ def from_npz(
     normalisation: Normalisation,
     column: str | int | None = None,
     task: LearningTask = CLASSES,
-    left_out: LeftOut | None = None,
+    apart: Apart | None = None,
 ) -> Dataset:
     """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
     y: whole numbers, positions in `classes`; of a multi-label task 0 or 1 `[n, labels]`, of a regression any numbers.
     `column` names another array to keep beside the records, with one value for each of the training examples: text or
-    whole numbers. `left_out`: as in `from_csv`.
+    whole numbers. `apart`: as in `from_csv`; after joining, a test part is not looked at.
     """
     file = Path(path)
     parts = []
     arrays, columns = _read_npz(file, column)
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
-            inputs, labels = _inputs(x), _label_numbers(y, task)
-            if left_out is None or len(inputs) != len(labels):
-                parts.append(_checked(inputs, labels, classes, task))
-                continue
-            check = partial(_checked_rows, inputs, labels, classes, task)
-            kept = np.concatenate([_NO_ROWS, *read_apart(range(len(inputs)), check, left_out)])
-            parts.append(Examples(inputs[kept], labels[kept]))
+            if apart is not None and apart.shape is not None:
+                parts.append(_apart(_inputs(x), _label_numbers(y, task, gaps=True), classes, task, apart))
+                break
+            parts.append(_checked(_inputs(x), _label_numbers(y, task), classes, task))
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
     return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns, task)
 
@@ -99,10 +95,20 @@ def _checked(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask) 
     return examples
 
 
-def _checked_rows(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, rows: Sequence[int]) -> Labels:
-    found = np.array(rows, np.int64)
-    _checked(x[found], y[found], classes, task)
-    return found
+def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, apart: Apart) -> Examples:
+    """The examples that are of the agreed shape and what they should be, and which rows they are."""
+    if x.shape[1:] != apart.shape or len(x) != len(y):
+        raise InvalidInput(f"x is {list(x.shape)}, y {list(y.shape)}; records of shape {apart.shape} were agreed")
+
+    def check(rows: Sequence[int]) -> Labels:
+        found = np.array(rows, np.int64)
+        with naming(f"counted from row {min(rows, default=0)} on"):
+            _checked(x[found], y[found], classes, task)
+        return found
+
+    kept = np.concatenate([_NO_ROWS, *read_apart(range(len(x)), check, apart.refused)])
+    apart.rows = kept
+    return Examples(x[kept], y[kept])
 
 
 _NO_ROWS: Labels = np.zeros(0, np.int64)
@@ -207,13 +213,17 @@ def _inputs(x: NDArray[np.generic]) -> Inputs:
     return np.ascontiguousarray(x)
 
 
-def _label_numbers(y: NDArray[np.generic], task: LearningTask) -> Answers:
+def _label_numbers(y: NDArray[np.generic], task: LearningTask, *, gaps: bool = False) -> Answers:
+    """Labels as they are compared; with `gaps`, -1 for those that are no whole numbers, such as NaN among others."""
     flat = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 and not isinstance(task, MultiLabel) else y
     if isinstance(task, Regression):
         if y.dtype.kind not in "iuf":
             raise InvalidInput(f"y must be numbers; got {y.dtype}: convert it first")
         with np.errstate(over="ignore"):
             return flat.astype(np.float32)
+    if gaps and y.dtype.kind == "f":
+        whole = np.isfinite(flat) & (flat == np.floor(flat)) & (np.abs(flat) < 2**31)
+        return np.where(whole, flat, -1).astype(np.int64)
     if y.dtype.kind not in ("iub" if isinstance(task, MultiLabel) else "iu"):
         what = "0 or 1 for each label" if isinstance(task, MultiLabel) else "positions in the class list"
         raise InvalidInput(f"y must be whole numbers, {what}; got {y.dtype}: convert it first")
@@ -233,7 +243,7 @@ def from_csv(
     delimiter: str = ",",
     seed: int = 0,
     task: LearningTask = CLASSES,
-    left_out: LeftOut | None = None,
+    apart: Apart | None = None,
 ) -> Dataset:
     """A table with a label column, whose cells are names in `classes`, or numbers of a regression.
 
@@ -246,8 +256,8 @@ def from_csv(
     `features`; scales that they declare replace `normalisation`. `column` is kept as text beside the records, for
     splits; a second table may lack it if it has a header. Either table may be a `Frame` in memory.
 
-    The first row that is not what it should be is refused, and the whole table with it; with a list `left_out` such
-    rows are left out, and why is added to it (not where there is a `column`).
+    The first row that is not what it should be is refused, and the whole table with it; `apart` says how a client reads
+    (not where there is a `column`).
     """
     place = train if isinstance(train, Frame) else Path(train)
     found = {name: rule.resolved() for name, rule in rules.items()}
@@ -255,12 +265,12 @@ def from_csv(
     columns = {} if column is None else {column: _read_column(place, column, roles, delimiter)}
 
     def read(path: Place) -> Examples:
-        return _read_table(path, roles, classes, delimiter, task, left_out)
+        return _read_table(path, roles, classes, delimiter, task, apart)
 
     if rules:
         normalisation = _scales(roles.rules)
-    dataset = _own(place, _train_and_test(read, place, test, seed), classes, normalisation, columns, task)
-    names = _feature_names(place, roles, delimiter, apart=left_out is not None)
+    dataset = _own(place, _train_and_test(read, place, test, seed, apart), classes, normalisation, columns, task)
+    names = _feature_names(place, roles, delimiter, apart)
     return replace(dataset, feature_names=names, rules=roles.rules)
 
 
@@ -270,17 +280,21 @@ def _scales(rules: ColumnRules) -> Normalisation:
     return Normalisation(*(tuple(chain.from_iterable(scale[end] for scale in scales)) for end in (0, 1)))
 
 
-def _feature_names(path: Place, roles: _Roles, delimiter: str, *, apart: bool) -> tuple[str, ...]:
+def _feature_names(path: Place, roles: _Roles, delimiter: str, apart: Apart | None) -> tuple[str, ...]:
     """The names of the columns to learn from; none where the table has no header."""
-    with tables.reading(path, delimiter, named=roles.named, apart=apart) as lines:
-        return _LabelledTable.begin(path, lines, roles)[0].features.names
+    with tables.reading(path, delimiter, by_line=apart is not None) as lines:
+        return _LabelledTable.begin(path, lines, roles, apart)[0].features.names
 
 
 _Place = TypeVar("_Place", Path, Place)
 
 
 def _train_and_test(
-    read: Callable[[_Place], Examples], train: _Place, test: str | _Place | float | None, seed: int
+    read: Callable[[_Place], Examples],
+    train: _Place,
+    test: str | _Place | float | None,
+    seed: int,
+    apart: Apart | None,
 ) -> Parts:
     """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
@@ -288,17 +302,20 @@ def _train_and_test(
         return examples, _none_of(examples), _NO_ROWS
     if not isinstance(test, float | int):
         return read(train), read(Path(test) if isinstance(test, str) else test), _NO_ROWS
-    return _hold_out(read(train), test, seed)
+    return _hold_out(read(train), test, seed, even=leniently(apart) is None)
 
 
-def _hold_out(examples: Examples, test: float, seed: int) -> Parts:
-    """A fraction of examples as the test part, by a hash of each; the others; and the rows that are held out."""
+def _hold_out(examples: Examples, test: float, seed: int, *, even: bool = True) -> Parts:
+    """A fraction of examples as the test part, by a hash of each; the others; and the rows that are held out.
+
+    `even`: refuse examples of which far more or fewer are held out.
+    """
     if not 0 < test < 1:
         raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
     aside = _aside(examples, test, seed)
     held_out = np.flatnonzero(aside)
     spread = 5 * math.sqrt(test * (1 - test) / max(1, len(examples)))
-    if len(examples) and abs(len(held_out) / len(examples) - test) > max(0.05, spread):
+    if even and len(examples) and abs(len(held_out) / len(examples) - test) > max(0.05, spread):
         raise InvalidInput(
             f"test = {test:g} holds out {len(held_out):,} of {len(examples):,} examples: each is held out by a hash of "
             "itself, so that equal ones go together, and most of these are equal. Give test examples of their own, in "
@@ -361,17 +378,21 @@ def _read_table(
     classes: Sequence[str],
     delimiter: str,
     task: LearningTask,
-    left_out: LeftOut | None = None,
+    apart: Apart | None = None,
 ) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
 
-    def read(table: _LabelledTable, chunk: Sequence[Numbered]) -> tuple[NDArray[np.float32], Answers]:
-        return table.features.values(chunk), table.answers(chunk, classes, task)
+    def read(table: _LabelledTable, chunk: Sequence[Numbered]) -> tuple[NDArray[np.float32], Answers, list[int]]:
+        lines = [line for line, _ in chunk]
+        return table.features.values(chunk), table.answers(chunk, classes, task), lines
 
-    table, chunks = _read_chunks(path, roles, delimiter, read, left_out)
+    table, chunks = _read_chunks(path, roles, delimiter, read, apart)
+    if apart is not None:  # rows go by lines, so that none that is left out moves another
+        first = 2 if roles.named else 1
+        apart.rows = np.array([line - first for _, _, lines in chunks for line in lines], np.int64)
     if not chunks:  # below a header: a client without records takes part like any other
         return Examples(np.zeros((0, table.features.width), np.float32), table.answers([], classes, task))
-    return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
+    return Examples(np.concatenate([x for x, _, _ in chunks]), np.concatenate([y for _, y, _ in chunks]))
 
 
 def _read_column(path: Place, column: str | int, roles: _Roles, delimiter: str) -> NDArray[np.str_]:
@@ -388,12 +409,12 @@ def _read_chunks(
     roles: _Roles,
     delimiter: str,
     read: Callable[[_LabelledTable, Sequence[Numbered]], _Read],
-    left_out: LeftOut | None = None,
+    apart: Apart | None = None,
 ) -> tuple[_LabelledTable, list[_Read]]:
     """A table, and what `read` makes of its rows, some thousand at a time."""
-    with tables.reading(path, delimiter, named=roles.named, apart=left_out is not None) as lines:
-        table, first = _LabelledTable.begin(path, lines, roles)
-        found = (read_apart(chunk, partial(read, table), left_out) for chunk in tables.chunks(lines, first))
+    with tables.reading(path, delimiter, by_line=apart is not None) as lines:
+        table, first = _LabelledTable.begin(path, lines, roles, apart)
+        found = (read_apart(chunk, partial(read, table), leniently(apart)) for chunk in tables.chunks(lines, first))
         return table, list(chain.from_iterable(found))
 
 
@@ -443,12 +464,15 @@ class _LabelledTable:
     other_labels: tuple[int, ...] = ()
 
     @classmethod
-    def begin(cls, place: Place, lines: Lines, roles: _Roles) -> tuple[_LabelledTable, list[list[str]]]:
+    def begin(
+        cls, place: Place, lines: Lines, roles: _Roles, apart: Apart | None
+    ) -> tuple[_LabelledTable, list[list[str]]]:
         """A table whose lines begin with its header, where the label goes by name, or with rows; these come with it."""
-        first = [next(lines, [])]
-        while not roles.named and isinstance(first[-1], Unread):
-            first.append(next(lines, []))
-        header = Header.of(place, first[-1], named=roles.named)
+        if not roles.named and apart is not None and apart.shape is not None:
+            first, header = [], Header(place, (), math.prod(apart.shape) + 1)
+        else:
+            first = [next(lines, [])]
+            header = Header.of(place, first[0], named=roles.named)
         if len(set(header.names)) != len(header.names):
             raise InvalidInput(f"{place}: two columns of the header have the same name: {list(header.names)}")
         label, *others = (header.position(name) for name in roles.labels)
@@ -462,6 +486,11 @@ class _LabelledTable:
         if not features or {label, *others} & set(features):
             which = ", ".join(map(repr, roles.labels))
             raise InvalidInput(f"{place}: features must be one or more columns other than the label {which}")
+        if apart is not None and not header.names and header.width != len(set(features)) + 1:
+            raise InvalidInput(
+                f"{place}: a client's table without a header has no columns beside the label and the features, got "
+                f"{header.width}: leave the others out, or write the columns' names in a first line"
+            )
         if column in features:
             raise InvalidInput(f"{place}: column {roles.column!r} says who holds a row: take it out of the features")
         return cls(header, label, Features(header, features, roles.rules), tuple(others)), [] if header.names else first
@@ -523,31 +552,31 @@ def from_images(
     normalisation: Normalisation,
     channels: Literal[1, 3] = 3,
     seed: int = 0,
-    left_out: LeftOut | None = None,
+    apart: Apart | None = None,
 ) -> Dataset:
     """A folder with one folder of images per class, named as in `classes`.
 
     Images are `.npy` files (uint8, `[height, width]` or `[height, width, channels]`), or picture files where Pillow is
     installed, which are turned into grey (channels=1) or colour (3). `test` is a second such folder, or the fraction of
-    images to hold out, by a hash of each; None for no test part. `left_out`: as in `from_csv`.
+    images to hold out, by a hash of each; None for no test part. `apart`: as in `from_csv`.
     """
 
     def read(folder: Path) -> Examples:
-        return read_images(folder, classes=classes, channels=channels, left_out=left_out)
+        return read_images(folder, classes=classes, channels=channels, apart=apart)
 
-    return _own(Path(train), _train_and_test(read, Path(train), test, seed), classes, normalisation)
+    return _own(Path(train), _train_and_test(read, Path(train), test, seed, apart), classes, normalisation)
 
 
 def read_images(
-    folder: Path, *, classes: Sequence[str], channels: Literal[1, 3], left_out: LeftOut | None = None
+    folder: Path, *, classes: Sequence[str], channels: Literal[1, 3], apart: Apart | None = None
 ) -> Examples:
     """The images of one folder by class, in the order of classes and file names."""
     CLASSES.check_names(classes)
     if channels not in (1, 3):
         raise InvalidInput(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
-    files = _image_files(folder, classes, left_out)
-    if left_out is not None:
-        files = _alike(files, channels, left_out)
+    files = _image_files(folder, classes, leniently(apart))
+    if apart is not None and apart.shape is not None:
+        return _agreed_images(files, channels, apart.shape, apart)
     if not files:
         raise InvalidInput(f"{folder}: no images; put them into one folder per class: {list(classes)}")
     first = _read_image(files[0][0], channels)
@@ -566,20 +595,22 @@ def read_images(
 _ImageFile = tuple[Path, int]  #: with the position of its class
 
 
-def _alike(files: Sequence[_ImageFile], channels: int, left_out: LeftOut) -> list[_ImageFile]:
-    """The images that can be read and have the commonest size."""
+def _agreed_images(files: Sequence[_ImageFile], channels: int, shape: tuple[int, ...], apart: Apart) -> Examples:
+    """The images that can be read and have the agreed shape."""
 
-    def sized(some: Sequence[_ImageFile]) -> list[tuple[tuple[int, ...], _ImageFile]]:
-        return [(_read_image(path, channels).shape, (path, number)) for path, number in some]
+    def read(rows: Sequence[int]) -> tuple[int, NDArray[np.uint8]]:
+        path, image = files[rows[0]][0], _read_image(files[rows[0]][0], channels)
+        if image.shape != shape:
+            raise InvalidInput(f"{path}: {list(image.shape)}, and {list(shape)} was agreed")
+        return rows[0], image
 
-    found = list(chain.from_iterable(read_apart(files, sized, left_out)))
-    counts = Counter(size for size, _ in found)
-    common = max(counts, key=lambda size: (counts[size], size), default=())
-    left_out.extend(f"{path}: {list(size)}, and most are {list(common)}" for size, (path, _) in found if size != common)
-    return [file for size, file in found if size == common]
+    found = [one for row in range(len(files)) for one in read_apart([row], read, apart.refused)]
+    apart.rows = np.array([row for row, _ in found], np.int64)
+    x = np.array([image for _, image in found], np.uint8).reshape(-1, *shape)
+    return Examples(x, np.array([files[row][1] for row, _ in found], np.int64))
 
 
-def _image_files(folder: Path, classes: Sequence[str], left_out: LeftOut | None) -> list[_ImageFile]:
+def _image_files(folder: Path, classes: Sequence[str], left_out: tables.LeftOut | None) -> list[_ImageFile]:
     """Every image with the position of its class; names that start with a dot are left out."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder}: there is no such folder")
@@ -620,7 +651,7 @@ def _read_image_array(path: Path) -> NDArray[np.generic]:
     try:
         with path.open("rb") as file:
             return np.asarray(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # a header may name any size or type
         raise InvalidInput(f"{path}: cannot be read as a .npy array of plain numbers ({error})") from None
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol, TextIO, TypeVar
@@ -21,7 +20,7 @@ from sordino.parts import registry
 CHUNK_ROWS = 10_000
 
 Numbered = tuple[int, list[str]]  #: a row's cells after its line's number
-LeftOut = list[str]  #: why each row was left out that is refused
+LeftOut = list[str]  #: why each record was left out that is refused
 
 _Row = TypeVar("_Row")
 _Read = TypeVar("_Read")
@@ -32,11 +31,11 @@ def read_apart(
 ) -> Iterator[_Read]:
     """What `read` makes of rows, which it takes together or in parts; a row that it refuses is left out, if asked to.
 
-    So no row decides about another one.
+    So no row decides about another one, whatever error it causes.
     """
     try:
         yield read(rows)
-    except InvalidInput as error:
+    except Exception as error:
         if left_out is None:
             raise
         if len(rows) > 1:
@@ -44,6 +43,29 @@ def read_apart(
                 yield from read_apart(part, read, left_out)
         else:
             left_out.append(str(error))
+
+
+@dataclass
+class Apart:
+    """How a client reads its records: each by itself, and a line of a table is one.
+
+    Until it has joined, the first record that is refused refuses them all. Then the form of records is agreed: with a
+    `shape`, records of another one and those that are refused are left out, and none changes what becomes of another.
+    """
+
+    shape: tuple[int, ...] | None = None
+    left_out: LeftOut = field(default_factory=list)
+    rows: NDArray[np.int64] | None = None  #: where the records that were read stand in the source, from 0 on
+
+    @property
+    def refused(self) -> LeftOut | None:
+        """Where records go that are refused; None where that refuses them all."""
+        return None if self.shape is None else self.left_out
+
+
+def leniently(apart: Apart | None) -> LeftOut | None:
+    """Where records go that are refused, if anything reads by itself."""
+    return None if apart is None else apart.refused
 
 
 class Lines(Protocol):
@@ -109,71 +131,49 @@ class Unread(list[str]):
 
 
 class _LinesApart:
-    """The rows of a file, where a line that cannot be read takes no other with it.
+    """The rows of a file, each in one line: a line that is no row takes no other with it."""
 
-    A quotation mark that is never closed would take all lines up to the next one into its cell. Where what came of it
-    is no row, only the first of these lines is given up, and the others are read again.
-    """
-
-    def __init__(self, file: TextIO, delimiter: str, *, named: bool) -> None:
+    def __init__(self, file: TextIO, delimiter: str) -> None:
         self.line_num = 0
-        self._file, self._again, self._taken = file, deque[str](), list[str]()
-        self._delimiter, self._named, self._width = delimiter, named, 0  # width: 0 until it is known
-        if not named:  # the first line is a row like others, and may be the one that is wrong
-            widths = Counter(len(row) for row in self if not isinstance(row, Unread) and row)
-            self._width = max(widths, key=lambda width: (widths[width], width), default=0)
-            file.seek(0)
-            self.line_num = 0
-
-    def _lines(self) -> Iterator[str]:
-        while line := self._again.popleft() if self._again else self._file.readline():
-            self._taken.append(line)
-            yield line
+        self._file, self._delimiter = file, delimiter
 
     def __iter__(self) -> Iterator[list[str]]:
         return self
 
     def __next__(self) -> list[str]:
-        self._taken.clear()
-        try:
-            row, why = next(csv.reader(self._lines(), delimiter=self._delimiter, strict=True)), ""
-        except csv.Error as error:
-            row, why = [], str(error)
-        if not why and not all(map(_is_text, row)):
-            why = "not in UTF-8"
-        if not why and self._width and row and len(row) != self._width:
-            why = f"{len(row)} cells, and there are {self._width} columns"
-        if not why:
-            self.line_num += len(self._taken)
-            if self._named and not self._width:
-                self._width = len(row)
-            return row
-        self._again.extendleft(reversed(self._taken[1:]))
+        line = self._file.readline()
+        if not line:
+            raise StopIteration
         self.line_num += 1
-        return Unread(self._taken[0], why)
+        if not _is_text(line):
+            return Unread(line, "not in UTF-8: save the table in UTF-8")
+        try:
+            return next(csv.reader([line], delimiter=self._delimiter, strict=True))
+        except csv.Error as error:
+            return Unread(
+                line,
+                f"no whole row ({error}): close its quotation marks. A client reads one row a line: where cells hold "
+                "line ends, write spaces in their place",
+            )
 
 
-def _is_text(cell: str) -> bool:
-    """Whether a cell came from bytes in UTF-8."""
-    return cell.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in cell)
+def _is_text(text: str) -> bool:
+    """Whether text came from bytes in UTF-8."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 @contextmanager
-def reading(place: Place, delimiter: str = ",", *, named: bool = True, apart: bool = False) -> Iterator[Lines]:
-    """The lines of a table, whose first one has the columns' names or not; what is no table is refused.
+def reading(place: Place, delimiter: str = ",", *, by_line: bool = False) -> Iterator[Lines]:
+    """The lines of a table; what is no table is refused.
 
-    `apart`: a line of a file that cannot be read is `Unread`, and the others are read.
+    `by_line`: each line of a file is a row, one that cannot be read is `Unread`, and the others are read.
     """
     if isinstance(place, Frame):
         yield place.lines()
         return
     try:
-        with place.open(newline="", encoding="utf-8-sig", errors="surrogateescape" if apart else "strict") as file:
-            yield (
-                _LinesApart(file, delimiter, named=named)
-                if apart
-                else csv.reader(file, delimiter=delimiter, strict=True)
-            )
+        with place.open(newline="", encoding="utf-8-sig", errors="surrogateescape" if by_line else "strict") as file:
+            yield _LinesApart(file, delimiter) if by_line else csv.reader(file, delimiter=delimiter, strict=True)
     except FileNotFoundError:
         raise InvalidInput(f"{place}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -201,6 +201,8 @@ class Header:
         """The columns of a table with this first line: its header, or else its first row."""
         if not first:
             raise InvalidInput(f"{place}: the first line is empty; a table begins with its header or its first row")
+        if isinstance(first, Unread):
+            raise InvalidInput(f"{place}, line 1: {first.why}")
         return cls(place, tuple(cell.strip() for cell in first) if named else (), len(first))
 
     def position(self, wanted: str | int) -> int:
@@ -227,12 +229,12 @@ class Header:
         return f"{self.place}, line {line}, column {self.names[column] if self.names else column!r}"
 
     def check_width(self, chunk: Sequence[Numbered]) -> None:
-        """Refuse rows of another length than the first line, and lines that are no rows."""
+        """Refuse rows with more or fewer cells than columns, and lines that are no rows."""
         for line, row in chunk:
             if isinstance(row, Unread):
                 raise InvalidInput(f"{self.place}, line {line}: {row.why}")
             if len(row) != self.width:
-                raise InvalidInput(f"{self.place}, line {line}: {len(row)} cells, the first line has {self.width}")
+                raise InvalidInput(f"{self.place}, line {line}: {len(row)} cells, and there are {self.width} columns")
 
 
 @dataclass(frozen=True)

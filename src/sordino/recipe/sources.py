@@ -68,11 +68,11 @@ def _constants(data: recipes.Data) -> Normalisation | None:
 
 
 def source_of(
-    data: recipes.Data, seed: int, column: str | int | None = None, left_out: tables.LeftOut | None = None
+    data: recipes.Data, seed: int, column: str | int | None = None, apart: tables.Apart | None = None
 ) -> Dataset:
     """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records.
 
-    With a list `left_out`, records of one's own that are refused are left out, and why is added to it.
+    `apart` says how a client reads its own files.
     """
     if data.origin == "known":
         return datasets.load(data.source)
@@ -87,17 +87,17 @@ def source_of(
     path, names, task = Path(data.source), data.names, data.task or CLASSES
     if data.origin == "npz":
         return own_data.from_npz(
-            path, classes=names, normalisation=normalisation, column=column, task=task, left_out=left_out
+            path, classes=names, normalisation=normalisation, column=column, task=task, apart=apart
         )
     if data.origin == "table":
         return own_data.from_csv(
             path, test=data.test, label=data.label, classes=names, normalisation=normalisation,
             features=data.features, rules=data.columns or {}, column=column, seed=seed, task=task,
-            left_out=left_out,
+            apart=apart,
         )  # fmt: skip
     return own_data.from_images(
         path, test=data.test, classes=names, normalisation=normalisation, channels=data.channels or 3, seed=seed,
-        left_out=left_out,
+        apart=apart,
     )  # fmt: skip
 
 

@@ -307,7 +307,7 @@ class Participant:
             raise NotAgreed(f"{self.federation} was not joined; nothing has left")
         self.client.join(invitation)
         self.say(f"Joined {self.federation} as participant {offer.invitation.client}.")
-        if left_out := self.client.records.left_out:
+        if left_out := self.client.records(offer.invitation.shape).left_out:
             self.say(f"{len(left_out):,} of your records are left out, as if they were not there: {left_out[0]}")
 
     def _note(self, reason: str) -> None:
