@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import time
 import urllib.parse
@@ -321,3 +322,23 @@ def test_the_commands_refuse_in_plain_words(tmp_path):
     wrong = ["serve", "--folder", str(tmp_path / "f"), "--at-least", "5", "--server-key", str(tmp_path / keys.PRIVATE)]
     refused = CliRunner().invoke(app, ["shuffler", *wrong])
     assert refused.exit_code == 1 and "not a public key" in refused.output
+
+
+@pytest.mark.parametrize("said", [b"", b'{"acc'])
+def test_a_shuffler_that_ends_while_it_answers_is_away_and_not_wrong(said):
+    """Killed between the head of an answer and its end: a client asks again, and does not give up."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def answer() -> None:
+            guest, _ = door.accept()
+            with guest:
+                asked = b""
+                while not asked.endswith(b"envelopes"):
+                    asked += guest.recv(65536)
+                guest.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n" + said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(ShufflerUnreachable):
+            Remote(f"http://127.0.0.1:{door.getsockname()[1]}", "token", timeout=5).send(1, b"envelopes")
+        answering.join(5)

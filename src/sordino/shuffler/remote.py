@@ -108,6 +108,7 @@ class Remote:
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
                 found = bytes(answer.read(None if most is None else most + 1))
+                missing = answer.length or 0  # of what it announced
         except urllib.error.HTTPError as error:
             with error:
                 raise Rejected(error.code, _why(error)) from None
@@ -115,6 +116,8 @@ class Remote:
             raise ShufflerUnreachable(f"{self._url} gave no answer ({error}): try again") from None
         if most is not None and len(found) > most:
             raise InvalidInput(f"{self._url} answered with more than {most:,} bytes: it is no shuffler")
+        if missing:
+            raise ShufflerUnreachable(f"{self._url} ended {missing:,} bytes before its answer did: try again")
         return found
 
     # --- clients
