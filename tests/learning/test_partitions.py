@@ -81,7 +81,7 @@ def test_pictures_have_their_channels_first_and_stay_bytes():
     ("given_part", "named"),
     [
         (Table(x=[[1.0]], label=[0]), "'y'"),
-        (([[1.0]], [0]), "pairs"),
+        ([1, 2], "pairs"),
         ((np.ones((2, 3)), np.array([0.5, 1.5])), "class numbers"),
         ((np.ones((2, 3)), np.array([0])), "class numbers"),
         ("text", "str"),

@@ -18,7 +18,7 @@ import typer
 from sordino.cli.options import RECIPE, AsJson, Device, Overrides, RecipeName, WorkerCount, check_folder, check_place
 from sordino.cli.printing import left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
-from sordino.report.run_figure import ACCURACY, beside
+from sordino.report.metric_words import ACCURACY, beside
 from sordino.report.words import decimal
 from sordino.runs.observer import Observer
 

@@ -19,7 +19,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
-from sordino.learning.tables import Apart
+from sordino.learning.tables import ClientReading
 from sordino.learning.tasks import CLASSES, REGRESSION, LearningTask
 from sordino.parts.words import nearest
 from sordino.privacy.history import members
@@ -45,7 +45,7 @@ class OwnRecords:
         The first that is not what it should be is refused. That is for the owner to hear, and for nobody else: what a
         server asks for is answered with `read_apart`.
         """
-        return cls._read(_checked(data, folder), Apart())
+        return cls._read(_checked(data, folder), ClientReading())
 
     @classmethod
     def read_apart(cls, data: OwnData, folder: Path, shape: tuple[int, ...]) -> OwnRecords:
@@ -56,7 +56,7 @@ class OwnRecords:
         """
         own = _checked(data, folder)
         try:
-            return cls._read(own, Apart(shape))
+            return cls._read(own, ClientReading(shape))
         except Exception as error:
             if not _begins_with_records(own):
                 raise
@@ -68,7 +68,7 @@ class OwnRecords:
         return cls(none, shape, data.names, data.columns or {}, data.task or CLASSES, (why,))
 
     @classmethod
-    def _read(cls, data: OwnData, apart: Apart) -> OwnRecords:
+    def _read(cls, data: OwnData, apart: ClientReading) -> OwnRecords:
         dataset = source_of(data, 0, apart=apart)
         train, held_out = dataset.train, dataset.held_out
         rows = np.arange(len(train) + held_out.size) if apart.rows is None else apart.rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sordino.flower import require
 from sordino.flower.app import RunConfig
-from sordino.report.run_figure import ACCURACY
+from sordino.report.metric_words import ACCURACY
 from sordino.report.words import capital, decimal
 from sordino.runs.observer import Observer
 

@@ -107,7 +107,7 @@ def _from_pairs(train: object, test: object, about: About) -> Dataset:
         raise InvalidInput(f"data.{_KEYS.get(wrong[0], wrong[0])} is for tables, and pairs (x, y) have no columns")
     names, task = _answers(about)
     return own_data.from_arrays(
-        _arrays(train), test=test if isinstance(test, float) else _arrays(test), classes=names,
+        arrays_of(train), test=test if isinstance(test, float) else arrays_of(test), classes=names,
         normalisation=_normalisation(about), seed=about.seed, task=task,
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ def _normalisation(about: About) -> Normalisation:
     return about.normalisation or Normalisation()
 
 
-def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def arrays_of(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """x and y of a pair of arrays, or of a torch data set of pairs."""
     if isinstance(data, tuple) and len(data) == 2:
         return np.asarray(data[0]), np.asarray(data[1])
@@ -139,7 +139,7 @@ def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         raise InvalidInput(f"got {type(data).__name__}; allowed: {FORMS}")
     pairs = [data[row] for row in range(len(data))]
     try:
-        x, y = np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
+        x, y = np.stack([array_of(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
         if {x.dtype.kind, y.dtype.kind} - set("biuf"):
             raise TypeError(f"x is {x.dtype} and y is {y.dtype}")
     except (TypeError, ValueError) as error:
@@ -151,6 +151,13 @@ def _arrays(data: Any) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
 
 
 _KEY_BYTES = 32
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """A record as an array; a picture with its channels first."""
+    array = np.asarray(value)
+    picture = hasattr(value, "getbands") and array.ndim == 3
+    return np.moveaxis(array, -1, 0) if picture else array
 
 
 def check_of(dataset: Dataset) -> bytes:

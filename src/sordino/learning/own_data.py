@@ -6,14 +6,15 @@ import hashlib
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from sordino.learning.examples import (
     Normalisation,
     naming,
 )
-from sordino.learning.tables import Apart, Features, Frame, Header, Lines, Numbered, Place, leniently, read_apart
+from sordino.learning.tables import ClientReading, Features, Frame, Header, LeftOut, Lines, Numbered, Place, read_apart
 from sordino.learning.tasks import CLASSES, Answers, LearningTask, MultiLabel, Regression
 from sordino.parts import registry
 from sordino.parts.tables import TomlTable
@@ -48,7 +49,7 @@ def from_npz(
     normalisation: Normalisation,
     column: str | int | None = None,
     task: LearningTask = CLASSES,
-    apart: Apart | None = None,
+    apart: ClientReading | None = None,
 ) -> Dataset:
     """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
@@ -95,7 +96,7 @@ def _checked(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask) 
     return examples
 
 
-def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, apart: Apart) -> Examples:
+def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, apart: ClientReading) -> Examples:
     """The examples that are of the agreed shape and what they should be, and which rows they are."""
     if x.shape[1:] != apart.shape or len(x) != len(y):
         raise InvalidInput(f"x is {list(x.shape)}, y {list(y.shape)}; records of shape {apart.shape} were agreed")
@@ -170,17 +171,24 @@ def _read_npz(
     path: Path, column: str | int | None
 ) -> tuple[dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]], Columns]:
     """x and y of each part, and the column."""
+    with _arrays_of(path) as values:
+        parts = {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, list(values))}
+        if column is None:
+            return parts, _NO_COLUMNS
+        others = [name for name in values if name not in _NPZ_NAMES]
+        if column not in others:
+            raise InvalidInput(
+                f"{path}: there is no column {column!r}; the arrays beside x and y are {others}: add it to np.savez"
+            )
+        return parts, {column: values[str(column)]}
+
+
+@contextmanager
+def _arrays_of(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The arrays of an .npz file, each read when it is asked for; what is no such file is refused."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
-            parts = {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, values.files)}
-            if column is None:
-                return parts, _NO_COLUMNS
-            others = [name for name in values.files if name not in _NPZ_NAMES]
-            if column not in others:
-                raise InvalidInput(
-                    f"{path}: there is no column {column!r}; the arrays beside x and y are {others}: add it to np.savez"
-                )
-            return parts, {column: values[str(column)]}
+            yield values
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except InvalidInput:
@@ -243,7 +251,7 @@ def from_csv(
     delimiter: str = ",",
     seed: int = 0,
     task: LearningTask = CLASSES,
-    apart: Apart | None = None,
+    apart: ClientReading | None = None,
 ) -> Dataset:
     """A table with a label column, whose cells are names in `classes`, or numbers of a regression.
 
@@ -280,7 +288,7 @@ def _scales(rules: ColumnRules) -> Normalisation:
     return Normalisation(*(tuple(chain.from_iterable(scale[end] for scale in scales)) for end in (0, 1)))
 
 
-def _feature_names(path: Place, roles: _Roles, delimiter: str, apart: Apart | None) -> tuple[str, ...]:
+def _feature_names(path: Place, roles: _Roles, delimiter: str, apart: ClientReading | None) -> tuple[str, ...]:
     """The names of the columns to learn from; none where the table has no header."""
     with tables.reading(path, delimiter, by_line=apart is not None) as lines:
         return _LabelledTable.begin(path, lines, roles, apart)[0].features.names
@@ -294,7 +302,7 @@ def _train_and_test(
     train: _Place,
     test: str | _Place | float | None,
     seed: int,
-    apart: Apart | None,
+    apart: ClientReading | None,
 ) -> Parts:
     """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
@@ -302,7 +310,12 @@ def _train_and_test(
         return examples, _none_of(examples), _NO_ROWS
     if not isinstance(test, float | int):
         return read(train), read(Path(test) if isinstance(test, str) else test), _NO_ROWS
-    return _hold_out(read(train), test, seed, even=leniently(apart) is None)
+    return _hold_out(read(train), test, seed, even=_left_out(apart) is None)
+
+
+def _left_out(apart: ClientReading | None) -> LeftOut | None:
+    """Where records go that are refused; None where one that is refused refuses them all."""
+    return None if apart is None else apart.refused
 
 
 def _hold_out(examples: Examples, test: float, seed: int, *, even: bool = True) -> Parts:
@@ -378,7 +391,7 @@ def _read_table(
     classes: Sequence[str],
     delimiter: str,
     task: LearningTask,
-    apart: Apart | None = None,
+    apart: ClientReading | None = None,
 ) -> Examples:
     """The rows of one table; the first cell that is not what it should be is named by line and column."""
 
@@ -409,12 +422,12 @@ def _read_chunks(
     roles: _Roles,
     delimiter: str,
     read: Callable[[_LabelledTable, Sequence[Numbered]], _Read],
-    apart: Apart | None = None,
+    apart: ClientReading | None = None,
 ) -> tuple[_LabelledTable, list[_Read]]:
     """A table, and what `read` makes of its rows, some thousand at a time."""
     with tables.reading(path, delimiter, by_line=apart is not None) as lines:
         table, first = _LabelledTable.begin(path, lines, roles, apart)
-        found = (read_apart(chunk, partial(read, table), leniently(apart)) for chunk in tables.chunks(lines, first))
+        found = (read_apart(chunk, partial(read, table), _left_out(apart)) for chunk in tables.chunks(lines, first))
         return table, list(chain.from_iterable(found))
 
 
@@ -437,15 +450,10 @@ def read_inputs(
 
 
 def _npz_inputs(path: Path, shape: Sequence[int]) -> Inputs:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
-            if "x" not in values.files:
-                raise InvalidInput(f"{path} holds {', '.join(values.files) or 'nothing'}: name the records x")
-            x = values["x"]
-    except InvalidInput:
-        raise
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for a file that is not what it should be
-        raise InvalidInput(f"{path}: cannot be read as an .npz file of plain numbers ({error}): use np.savez") from None
+    with _arrays_of(path) as values:
+        if "x" not in values:
+            raise InvalidInput(f"{path} holds {', '.join(values) or 'nothing'}: name the records x")
+        x = values["x"]
     with naming(f"{path}, x"):
         found = _inputs(x)
         if found.shape[1:] != tuple(shape) or not len(found):
@@ -465,7 +473,7 @@ class _LabelledTable:
 
     @classmethod
     def begin(
-        cls, place: Place, lines: Lines, roles: _Roles, apart: Apart | None
+        cls, place: Place, lines: Lines, roles: _Roles, apart: ClientReading | None
     ) -> tuple[_LabelledTable, list[list[str]]]:
         """A table whose lines begin with its header, where the label goes by name, or with rows; these come with it."""
         if not roles.named and apart is not None and apart.shape is not None:
@@ -552,7 +560,7 @@ def from_images(
     normalisation: Normalisation,
     channels: Literal[1, 3] = 3,
     seed: int = 0,
-    apart: Apart | None = None,
+    apart: ClientReading | None = None,
 ) -> Dataset:
     """A folder with one folder of images per class, named as in `classes`.
 
@@ -568,13 +576,13 @@ def from_images(
 
 
 def read_images(
-    folder: Path, *, classes: Sequence[str], channels: Literal[1, 3], apart: Apart | None = None
+    folder: Path, *, classes: Sequence[str], channels: Literal[1, 3], apart: ClientReading | None = None
 ) -> Examples:
     """The images of one folder by class, in the order of classes and file names."""
     CLASSES.check_names(classes)
     if channels not in (1, 3):
         raise InvalidInput(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
-    files = _image_files(folder, classes, leniently(apart))
+    files = _image_files(folder, classes, _left_out(apart))
     if apart is not None and apart.shape is not None:
         return _agreed_images(files, channels, apart.shape, apart)
     if not files:
@@ -595,7 +603,9 @@ def read_images(
 _ImageFile = tuple[Path, int]  #: with the position of its class
 
 
-def _agreed_images(files: Sequence[_ImageFile], channels: int, shape: tuple[int, ...], apart: Apart) -> Examples:
+def _agreed_images(
+    files: Sequence[_ImageFile], channels: int, shape: tuple[int, ...], apart: ClientReading
+) -> Examples:
     """The images that can be read and have the agreed shape."""
 
     def read(rows: Sequence[int]) -> tuple[int, NDArray[np.uint8]]:

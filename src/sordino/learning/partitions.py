@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Examples, Normalisation, naming
+from sordino.learning.memory import array_of, arrays_of
 
 CLIENT = "client"  #: the column that says whose record each is
-FORMS = "a Hugging Face data set, a pair of arrays (x, y) or a sequence of pairs (x, y)"
 
 
 def from_partitions(
@@ -65,15 +65,9 @@ def _pair(part: Any, x: str | Sequence[str], y: str) -> tuple[NDArray[Any], NDAr
         inputs = [part[x]] if isinstance(x, str) else [part[column] for column in x]
         records = _records(inputs[0]) if isinstance(x, str) else np.stack([_records(own) for own in inputs], axis=1)
         labels = part[y]
-    elif isinstance(part, tuple | list) and len(part) == 2 and all(hasattr(own, "shape") for own in part):
-        records, labels = _records(part[0]), part[1]
-    elif hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, str | bytes):
-        pairs = [part[row] for row in range(len(part))]
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise InvalidInput(f"its items are no pairs (x, y); allowed: {FORMS}")
-        records, labels = _records([own for own, _ in pairs]), [label for _, label in pairs]
     else:
-        raise InvalidInput(f"got {type(part).__name__}; allowed: {FORMS}")
+        given, labels = arrays_of(part)
+        records = _records(given)
     numbers = np.asarray(labels)
     if numbers.dtype.kind not in "iu" or len(numbers) != len(records):
         raise InvalidInput("labels are class numbers, whole numbers from 0 on, one for each record")
@@ -83,18 +77,12 @@ def _pair(part: Any, x: str | Sequence[str], y: str) -> tuple[NDArray[Any], NDAr
 def _records(values: Any) -> NDArray[Any]:
     """Records as one array: of bytes where they are bytes, else of float32; pictures with their channels first."""
     try:
-        found = np.stack([_record(value) for value in values])
+        found = np.stack([array_of(value) for value in values])
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"its records are not arrays of numbers of one shape ({error})") from None
     if found.ndim == 3:
         found = found[:, None]
     return found if found.dtype == np.uint8 else found.astype(np.float32)
-
-
-def _record(value: Any) -> NDArray[Any]:
-    array = np.asarray(value)
-    picture = hasattr(value, "getbands") and array.ndim == 3
-    return np.moveaxis(array, -1, 0) if picture else array
 
 
 __all__ = ["CLIENT", "from_partitions"]

@@ -46,7 +46,7 @@ def read_apart(
 
 
 @dataclass
-class Apart:
+class ClientReading:
     """How a client reads its records: each by itself, and a line of a table is one.
 
     Until it has joined, the first record that is refused refuses them all. Then the form of records is agreed: with a
@@ -61,11 +61,6 @@ class Apart:
     def refused(self) -> LeftOut | None:
         """Where records go that are refused; None where that refuses them all."""
         return None if self.shape is None else self.left_out
-
-
-def leniently(apart: Apart | None) -> LeftOut | None:
-    """Where records go that are refused, if anything reads by itself."""
-    return None if apart is None else apart.refused
 
 
 class Lines(Protocol):

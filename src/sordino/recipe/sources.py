@@ -68,7 +68,7 @@ def _constants(data: recipes.Data) -> Normalisation | None:
 
 
 def source_of(
-    data: recipes.Data, seed: int, column: str | int | None = None, apart: tables.Apart | None = None
+    data: recipes.Data, seed: int, column: str | int | None = None, apart: tables.ClientReading | None = None
 ) -> Dataset:
     """All examples of a source, a known data set or one's own; `column` is no feature and lies beside the records.
 

@@ -19,8 +19,8 @@ from typing import TypeGuard
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Row, Statement, View, views
 from sordino.report.folder import RunFolder
+from sordino.report.metric_words import ACCURACY
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
-from sordino.report.run_figure import ACCURACY
 from sordino.report.statement import adversary, proof
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed

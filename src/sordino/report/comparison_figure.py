@@ -18,8 +18,8 @@ from sordino.report import scales
 from sordino.report.compare import Comparison, Repetitions, Spread, is_number
 from sordino.report.drawing import HEIGHT, WIDTH
 from sordino.report.markup import Markup, element
+from sordino.report.metric_words import ACCURACY, figure_axis
 from sordino.report.plots import COLOURS, DASHES, Series, line_chart
-from sordino.report.run_figure import ACCURACY, figure_axis
 from sordino.report.statement import terms
 from sordino.report.style import light_colours
 from sordino.report.words import capital

@@ -13,9 +13,9 @@ from sordino.report.compare import UNSET, ComparedRun, Comparison, Repetitions, 
 from sordino.report.crown import crowned, have_same_data
 from sordino.report.epsilons import relation
 from sordino.report.markup import Markup, element, join
+from sordino.report.metric_words import ACCURACY, figure_axis, figure_words
 from sordino.report.plots import Series
 from sordino.report.records import to_line
-from sordino.report.run_figure import ACCURACY, figure_axis, figure_words
 from sordino.report.statement import change, claim_terms, guesses, onlooker, proof, reasons, terms
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import capital, counted, decimal, deltas, duration, listed, lower, size, span, upper

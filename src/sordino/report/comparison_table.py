@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sordino.errors import InvalidInput
 from sordino.report.compare import Comparison, Repetitions
-from sordino.report.run_figure import ACCURACY
+from sordino.report.metric_words import ACCURACY
 from sordino.report.statement import adversary
 from sordino.report.words import decimal, span, upper
 from sordino.storage.files import make_folder, write_whole

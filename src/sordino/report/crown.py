@@ -9,8 +9,8 @@ from scipy.special import stdtrit
 
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.compare import Comparison, Repetitions, Spread
+from sordino.report.metric_words import ACCURACY
 from sordino.report.records import to_line
-from sordino.report.run_figure import ACCURACY
 
 
 def crowned(comparison: Comparison) -> tuple[Repetitions, ...]:

@@ -15,10 +15,10 @@ from sordino.recipe import Recipe
 from sordino.report import matrices, plots, scales
 from sordino.report.folder import RunFolder
 from sordino.report.markup import Markup, element, join
+from sordino.report.metric_words import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.plots import Mark, Reference, Series
 from sordino.report.privacy_section import leading_epsilon, privacy_section
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
-from sordino.report.run_figure import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
 
