@@ -367,6 +367,22 @@ def test_a_server_with_a_certificate_completes_every_handshake_and_refuses_witho
         assert said.read() == ""
 
 
+def test_a_server_ends_in_order_while_a_refused_visitor_keeps_the_connection_open(tmp_path, certified):
+    trust = ssl.create_default_context(cafile=str(certified.certificate))
+    with (
+        small_server(tmp_path, "serve", certified.certificate, certified.key) as (port, process, said),
+        trust.wrap_socket(slow(port, b""), server_hostname="localhost") as lingering,
+    ):
+        lingering.sendall(upgrade(port))
+        assert lingering.recv(1000).startswith(b"HTTP/1.1 101")
+        lingering.sendall(framed(0x81, b"{}"))
+        assert b"refused" in lingering.recv(1000)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        said.seek(0)
+        assert said.read() == ""
+
+
 # --- who does not read
 
 

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.protocol import State
 
 from sordino.web.limits import Bucket, Limits, network
 
@@ -234,6 +235,13 @@ class GuardedHttp(H11Protocol):
         super().resume_writing()
         self._outlet.drain()
 
+    def shutdown(self) -> None:
+        """End when the server does; a connection that has broken off is only closed."""
+        if self.conn.our_state is h11.ERROR:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its room."""
         self._stop_clock()
@@ -284,6 +292,14 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
             self.transport.write(self._pong)
             self._pong = b""
         self.writable.set()
+
+    def shutdown(self) -> None:
+        """End when the server does; a connection that is ending already has had its last words."""
+        if self.handshake_complete and self.conn.state is not State.OPEN:
+            self.stop_keepalive()
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free its room, and let nobody wait for it any longer."""
