@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
     "docs/tour.md",
+    "docs/models.md",
     "docs/mechanisms.md",
     "docs/accounting.md",
     "docs/audit.md",
