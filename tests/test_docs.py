@@ -17,7 +17,6 @@ PAGES = [
     "docs/mechanisms.md",
     "docs/accounting.md",
     "docs/audit.md",
-    "docs/checks.md",
     "docs/planning.md",
     "docs/reports.md",
     "docs/notebooks.md",
