@@ -224,12 +224,12 @@ class Pair:
     spread: float = 0.0
 
 
-STEP, NAMES, END = 26, 318, 72  #: height of a pair, room for names to the left, room for values to the right
+STEP, NAMES, END = 26, 350, 72  #: height of a pair, room for names to the left, room for values to the right
 
 
 def pairs(title: str, found: Sequence[Pair], marks: tuple[str, str], *, powers: bool = False) -> str:
     """A line for each pair, over percent or over powers of ten; `marks` says what the square and the dot are."""
-    width, height = 820, 74 + STEP * len(found) + 40
+    width, height = 860, 74 + STEP * len(found) + 40
     top, bottom, right = 58, 58 + STEP * len(found), width - END
     finite = [v for pair in found for v in (pair.theirs, pair.ours) if v < math.inf]
     low, high = (math.floor(math.log10(min(finite))), math.ceil(math.log10(max(finite)))) if powers else (0, 100)
