@@ -7,8 +7,8 @@ loopback. It cannot tell an envelope from random bytes, so only K clients' are r
 are random; with `--full` all of them are real, which takes minutes. Sealing and opening are in seconds of a core (of
 each of them, where several processes open; their start is part of it); what the service does is by the clock. Beside it
 stands what secure sums of the same bits cost, in one process.
-Results go to `benchmarks/results/shuffler.json` and into the tables of `docs/shuffler.md` (with `--quick`: nowhere;
-`--write` only writes the tables from the results that are there).
+Results go to `benchmarks/results/shuffler.json` and the comparison into `docs/shuffler.md` (with `--quick`: nowhere;
+`--write` only writes the comparison from the results that are there).
 """
 
 from __future__ import annotations
@@ -208,11 +208,6 @@ def beside(found: dict[str, Any]) -> Rows:
     ]
 
 
-def tables(found: dict[str, Any]) -> dict[str, Rows]:
-    steps = [Step(**step) for step in found["steps"]]
-    return {"cost": table(steps, found["clients"], found["values"]), "beside": beside(found)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=100)
@@ -221,10 +216,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that open (default: cores)")
     parser.add_argument("--full", action="store_true", help="all clients' envelopes are real")
     parser.add_argument("--quick", action="store_true", help="10 clients with 1,000 values, nothing is written")
-    parser.add_argument("--write", action="store_true", help="measure nothing, write the page's tables")
+    parser.add_argument("--write", action="store_true", help="measure nothing, write the page's table")
     options = parser.parse_args()
     if options.write:
-        insert(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+        insert(PAGE, {"beside": beside(json.loads(RESULTS.read_text(encoding="utf-8")))})
         return
     clients, values = (10, 1_000) if options.quick else (options.clients, options.values)
     sealed = clients if options.full else min(options.sealed, clients)
@@ -235,12 +230,12 @@ def main() -> None:
         "steps": [asdict(step) for step in steps], "summed": summed(clients, values),
     }  # fmt: skip
     console = Console()
-    for title, rows in tables(found).items():
-        show(console, title, rows)
+    show(console, "cost", table(steps, clients, values))
+    show(console, "beside", beside(found))
     if options.quick:
         return
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    insert(PAGE, tables(found))
+    insert(PAGE, {"beside": beside(found)})
 
 
 if __name__ == "__main__":

@@ -270,3 +270,9 @@ def test_the_page_names_every_setting(tmp_path):
     named = set(re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))))
     assert {*written, "gateways", "shuffler-token", "shuffler-key", "shuffler-trusted"} <= named
     assert f"`{SOCKET}`" in PAGE and all(f"{name}={value}" in PAGE for name, value in QUIET.items() if "FLWR" in name)
+
+
+def test_the_page_shows_the_ledger_of_the_same_federation_over_sockets():
+    """docs/client.md has the same recipe, records and budget, and its commands are run by a test."""
+    spent = [re.findall(r"^Spent .*", page, re.MULTILINE) for page in (PAGE, (ROOT / "docs" / "client.md").read_text())]
+    assert len(spent[0]) == 1 and spent[0] == spent[1]

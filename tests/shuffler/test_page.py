@@ -1,7 +1,12 @@
-"""The example of the page runs, and its figures come out of the code."""
+"""The commands of the page run in the order in which it has them, and its figures come out of the code."""
 
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,24 +17,49 @@ from sordino.privacy.amplification import shuffled_bits, shuffled_reports
 from sordino.recipe import Recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "shuffler.md").read_text()
-
-
-def test_the_example_of_the_page_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(example, "docs/shuffler.md", "exec"), {})
+(RECIPE,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_recipe_of_the_page_is_one():
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    recipe = Recipe.from_toml(text)
+    recipe = Recipe.from_toml(RECIPE)
     assert (recipe.method.channel.kind, recipe.method.channel.at_least) == ("shuffler", 3)
 
 
+@pytest.mark.process
+def test_the_page_can_be_followed_and_shows_what_comes_out(tmp_path):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "sordino"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m sordino "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shells, shown, made = [], [], tmp_path / "made.txt"
+    try:
+        for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
+            typed = "\n".join(line[2:] for line in block.splitlines() if line.startswith(("$ ", "> ")))
+            typed = typed.replace("8470", port).replace("shuffler serve", f"shuffler serve --port {port}")
+            with made.open("ab") as out:
+                shells.append(subprocess.Popen(["bash", "-ec", typed], cwd=tmp_path, env=environment, stdout=out,
+                                               start_new_session=True))  # fmt: skip
+            assert shells[-1].wait(240) == 0
+            (key,) = re.findall(r'method\.channel\.key = "(\w+)"', made.read_text())
+            recipe = re.sub(r'^key = ".*"', f'key = "{key}"', RECIPE.replace("8470", port), flags=re.MULTILINE)
+            (tmp_path / "recipe.toml").write_text(recipe)
+            shown += [line for line in block.splitlines() if line.startswith(("Epsilon", "The shuffler"))]
+        printed = made.read_text().splitlines()
+        assert shown and all(line.replace("8470", port) in printed for line in shown)
+    finally:
+        for shell in shells:
+            os.killpg(shell.pid, signal.SIGTERM)
+
+
 def test_the_costs_of_the_page_are_those_recorded():
-    for name, rows in shuffler.tables(json.loads(shuffler.RESULTS.read_text())).items():
-        lines = ["| " + " | ".join(cell or " " for cell in row) + " |" for row in rows]
-        place = PAGE.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- end of {name} -->")[0].splitlines()
-        assert [lines[0], *lines[1:]] == [place[0], *place[2:]], "run: python -m benchmarks.shuffler --write"
+    rows = shuffler.beside(json.loads(shuffler.RESULTS.read_text()))
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    place = PAGE.partition("<!-- beside -->\n")[2].partition("<!-- end of beside -->")[0].splitlines()
+    assert lines == [place[0], *place[2:]], "run: python -m benchmarks.shuffler --write"
 
 
 def test_what_groups_give_away():
