@@ -124,7 +124,7 @@ describe("what a page states of its sums", () => {
         const [client] = strength.clients;
         const { adjacency, delta, epsilon } = strength.spending.at(-1);
         const budget = { limit: 8, delta, basis: "proven" as const, adjacency };
-        const { perRound } = await new PrivacyRoom(ledger).outlook({ task, choice: { budget }, own: true }, client);
+        const { perRound } = await new PrivacyRoom(ledger).outlook({ task, choice: { budget }, own: true }, { client });
         perRound.forEach((spent, k) => expect(spent / epsilon[k]).toBeCloseTo(1, 6));
       }
     }

@@ -86,6 +86,11 @@ export class Protection {
     return { limit: this.stop?.limit ?? UNUSED, delta: slack, basis, adjacency: adjacency as Budget["adjacency"] };
   }
 
+  /** What the federation proposes, wherever the slider stands. */
+  private get usual(): Budget {
+    return { ...this.budget, limit: this.task.budget?.limit ?? this.stops.at(-1)?.limit ?? UNUSED };
+  }
+
   private body(): HTMLElement[] {
     if (this.stops.length === 0) {
       return [h("p", {}, "There is nothing to set here: this federation adds no noise that a proof could be about.")];
@@ -239,7 +244,7 @@ export class Protection {
   private ask(stop: Stop): void {
     this.asked += 1;
     const asked = this.asked;
-    planFor(this.task, this.budget, stop.noise ?? undefined, this.own()).then(
+    planFor(this.task, { budget: this.budget, noise: stop.noise ?? undefined, own: this.own(), done: 0, usual: this.usual }).then(
       (outlook) => {
         if (asked !== this.asked) return;
         const whole = this.task.rounds.count;
@@ -247,7 +252,7 @@ export class Protection {
           outlook.rounds >= whole
             ? `This is enough for all ${whole} rounds.`
             : `This is enough for ${outlook.rounds} of ${whole} rounds; then your page declines.`;
-        say(this.reach, `${words} ${spentBefore(outlook.before, outlook.budget)}`.trim());
+        say(this.reach, `${words} ${spentBefore(outlook.before, outlook.terms)}`.trim());
       },
       () => asked === this.asked && say(this.reach, ""),
     );
