@@ -29,6 +29,27 @@ export function packIntegers(values: ArrayLike<number>, low: number, high: numbe
   return bytes;
 }
 
+/** The first `count` of packed bits. */
+export function unpackBits(bytes: Uint8Array, count: number): boolean[] {
+  return Array.from({ length: count }, (_, i) => ((bytes[i >> 3]! >> (i & 7)) & 1) === 1);
+}
+
+/** What `packIntegers` packed. */
+export function unpackIntegers(bytes: Uint8Array, low: number, high: number): Float64Array {
+  const width = integerWidth(low, high);
+  return Float64Array.from({ length: bytes.length / width }, (_, i) => {
+    let value = 0;
+    for (let k = width - 1; k >= 0; k -= 1) value = 256 * value + bytes[i * width + k]!;
+    return value + low;
+  });
+}
+
+/** What `packReals` packed. */
+export function unpackReals(bytes: Uint8Array): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+}
+
 /** float32, little-endian. */
 export function packReals(values: ArrayLike<number>): Uint8Array<ArrayBuffer> {
   const view = new DataView(new ArrayBuffer(4 * values.length));

@@ -4,7 +4,7 @@
  * A mechanism is built from the whole numbers that a task names. What it costs is computed here from those numbers, and
  * never taken from a server's word for it.
  */
-import { packBits, packIntegers, packReals } from "./encoding.ts";
+import { packBits, packIntegers, packReals, unpackBits, unpackIntegers, unpackReals } from "./encoding.ts";
 import { PURPOSE, type Words } from "./keystream.ts";
 import { COARSE_SIGMA, FINE_SIGMA, GaussianNoise, GeometricNoise, type Noise, normalThresholds } from "./noise.ts";
 import { type Rational, ceilDivide, exactly, exponentialBounds, toNumber } from "./rational.ts";
@@ -27,6 +27,8 @@ export interface Mechanism {
   /** Of one value; the values of an upload are drawn independently of each other. */
   readonly loss: ValueLoss;
   randomise(values: Float32Array, words: Words, tensor?: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** The values that a reader sees in `count` randomised ones: unbiased, but for clipping. */
+  read(bytes: Uint8Array, count: number): Float32Array;
 }
 
 const HALF = 2 ** 31;
@@ -51,6 +53,11 @@ function normalised(values: Float32Array, box: Box): Float32Array {
     z[i] = Math.max(-1, Math.min(1, scaled));
   }
   return z;
+}
+
+/** From z back to values. */
+function placed(z: ArrayLike<number>, { centre, radius }: Box): Float32Array {
+  return Float32Array.from(z, (at, i) => at * radius[radius.length === 1 ? 0 : i]! + centre[centre.length === 1 ? 0 : i]!);
 }
 
 /** t_min = max(1, ceil(2^32 / (e^eps + 1))), rounded towards privacy. */
@@ -91,6 +98,11 @@ export class TwoPoint implements Mechanism {
     const t = this.thresholds(values);
     const drawn = await words.words(PURPOSE.noise, tensor, 0, values.length);
     return packBits(Array.from(t, (threshold, i) => (drawn[i]! | 0) < threshold));
+  }
+
+  read(bytes: Uint8Array, count: number): Float32Array {
+    const away = this.tMin < HALF ? HALF / (HALF - this.tMin) : 0; // a fair coin tells nothing
+    return placed(unpackBits(bytes, count).map((bit) => (bit ? away : -away)), this.box);
   }
 }
 
@@ -133,6 +145,11 @@ export class RandomisedSign implements Mechanism {
     });
     return packBits(bits);
   }
+
+  /** One of two values: a reader learns on which side of the centre each is. */
+  read(bytes: Uint8Array, count: number): Float32Array {
+    return placed(unpackBits(bytes, count).map((bit) => (bit ? 1 : -1)), this.box);
+  }
 }
 
 /** Whole-number noise on a grid of `steps` from the centre of the box to its edge. */
@@ -157,6 +174,10 @@ abstract class OnGrid implements Mechanism {
 
   async randomise(values: Float32Array, words: Words, tensor = 0): Promise<Uint8Array<ArrayBuffer>> {
     return packIntegers(await this.outputs(values, words, tensor), -this.limit, this.limit);
+  }
+
+  read(bytes: Uint8Array): Float32Array {
+    return placed(unpackIntegers(bytes, -this.limit, this.limit).map((value) => value / this.steps), this.box);
   }
 }
 
@@ -240,6 +261,10 @@ export class Plain implements Mechanism {
       throw new RangeError("values hold NaN or infinity: nothing was released");
     }
     return packReals(values);
+  }
+
+  read(bytes: Uint8Array): Float32Array {
+    return unpackReals(bytes);
   }
 }
 

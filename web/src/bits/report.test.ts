@@ -3,7 +3,7 @@ import { TENSOR, fromHex, golden, numbers, stream, toHex } from "../golden.ts";
 import { readPlan, readRequest, writeAnswer, writeResponse } from "../wire/frames.ts";
 import type { Task } from "../wire/task.ts";
 import { buildMechanism } from "./build.ts";
-import { Laplace, type ValueLoss } from "./mechanisms.ts";
+import { Gaussian, Laplace, Plain, TwoPoint, type ValueLoss } from "./mechanisms.ts";
 import { makeBody } from "./report.ts";
 
 const [first, second] = golden.pieces;
@@ -30,6 +30,25 @@ describe("whole reports as Python writes them for the same key", () => {
       if (stated === 0) expect(own).toBe(0);
       else expect(Math.abs(own / stated - 1)).toBeLessThan(key as string === "tau" || key as string === "eta" ? 1e-6 : 1e-12);
     }
+  });
+
+  test.each(golden.reports as any[])("are read as the server reads them: $what", async (row: any) => {
+    const plan = await readPlan(fromHex(row.plan_hex));
+    const values = await numbers(TENSOR.values, first + second, 1);
+    const { body, read } = await makeBody(task(), row.mechanism, plan, values, 1, null, await stream());
+    const mechanism = await buildMechanism(row.mechanism, layers, plan);
+    expect(read).toHaveLength(values.length);
+    if (mechanism instanceof Plain) return expect(read).toEqual(values);
+    const box = (mechanism as Laplace).box;
+    const at = (all: Float32Array, i: number) => all[all.length === 1 ? 0 : i]!;
+    const sides = read.map((value, i) => (value - at(box.centre, i)) / at(box.radius, i));
+    if (mechanism instanceof Laplace || mechanism instanceof Gaussian) {
+      const outputs = await mechanism.outputs(values, await stream());
+      return outputs.forEach((output, i) => expect(sides[i]).toBeCloseTo(output / mechanism.steps, 4));
+    }
+    const bits = Array.from(sides, (_, i) => (body[i >> 3]! >> (i & 7)) & 1);
+    const away = mechanism instanceof TwoPoint ? 2 ** 31 / (2 ** 31 - mechanism.tMin) : 1;
+    return bits.forEach((bit, i) => expect(sides[i]).toBeCloseTo(bit ? away : -away, 4));
   });
 
   test("the number of records, with noise, in the first report and ever after", async () => {

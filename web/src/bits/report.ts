@@ -13,6 +13,8 @@ export interface Body {
   body: Uint8Array<ArrayBuffer>;
   /** the number of records that was announced; null where none is */
   announced: number | null;
+  /** the values that the server reads in it */
+  read: Float32Array;
 }
 
 /** Randomises and encodes. `kept` is the number announced in an earlier report, null if there was none. */
@@ -20,14 +22,16 @@ export async function makeBody(
   task: Task, mechanism: MechanismSpec, plan: Plan, values: Float32Array, records: number, kept: number | null, words: Words,
 ): Promise<Body> {
   if (values.length !== task.upload.values) throw new Refused(`a report has ${task.upload.values} values, not ${values.length}`);
-  const output = await (await buildMechanism(mechanism, task.upload.layers, plan)).randomise(values, words);
+  const built = await buildMechanism(mechanism, task.upload.layers, plan);
+  const output = await built.randomise(values, words);
+  const read = built.read(output, values.length);
   const { samples } = task.upload;
-  if (samples === null) return { body: output, announced: null };
+  if (samples === null) return { body: output, announced: null, read };
   const announced = kept ?? (plan.round === 1 ? await drawCount(samples.mechanism, samples.limit, records, words) : null);
   const body = new Uint8Array(4 + output.length);
   new DataView(body.buffer).setUint32(0, announced ?? Math.max(1, Math.floor(samples.limit / 2)), true);
   body.set(output, 4);
-  return { body, announced };
+  return { body, announced, read };
 }
 
 async function drawCount(spec: MechanismSpec, limit: number, records: number, words: Words): Promise<number> {

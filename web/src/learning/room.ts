@@ -20,6 +20,8 @@ export interface Job {
 
 export interface Outcome {
   parameters: Float32Array | null;
+  /** for the owner's eyes alone: see `Trained` */
+  clear: Float32Array | null;
   /** exact sums, for tasks that sum */
   sums: Float64Array | null;
   loss: number | null;

@@ -115,7 +115,7 @@ export class FeatureSums {
       if ((i + 1) % PIECE.whitening === 0) await pause();
       progress(i + 1, y.length, "training");
     }
-    return { sums: moments.sums, parameters: null, loss: null, seen: y.length, order: null };
+    return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: y.length, order: null };
   }
 
   /** The whitened records, made once for what a plan whitens by. */
@@ -147,7 +147,7 @@ export class FeatureSums {
     }
     const sums = new Float64Array(weights.length);
     addFlat(sums, total, this.#size, this.#classes);
-    return { sums, parameters: null, loss: count ? loss / count : null, seen: count, order: null };
+    return { sums, parameters: null, clear: null, loss: count ? loss / count : null, seen: count, order: null };
   }
 }
 

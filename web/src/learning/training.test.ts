@@ -46,6 +46,23 @@ describe("private training", () => {
     expect(trained.loss).toBeNull();
   });
 
+  test("knows where its steps would have led without noise: nowhere without records, and there with next to none", async () => {
+    const { network, parameters, records } = await setting();
+    const none = { x: new Float32Array(), y: [], count: 0 };
+    const task = taskWith({ ...training, optimiser: { ...training.optimiser, weight_decay: 0 } });
+    const empty = await train(task, network, parameters, none, 1, await stream(), () => {});
+    expect(empty.clear).toEqual(parameters);
+    expect(empty.parameters).not.toEqual(parameters);
+    const { clear, parameters: after } = await train(task, network, parameters, records, 1, await stream(), () => {});
+    const moved = Math.max(...clear!.map((value, i) => Math.abs(value - parameters[i]!)));
+    expect(moved).toBeGreaterThan(0);
+    // Both records and noise move the report; without the noise alone (the same key) the rest is what records did.
+    const noise = await noiseAlone(task, parameters, 1, await stream());
+    const rest = after!.map((value, i) => value - noise[i]!);
+    const away = Math.max(...rest.map((value, i) => Math.abs(value - (clear![i]! - parameters[i]!))));
+    expect(away / moved).toBeLessThan(1e-3);
+  });
+
   test("noise alone needs no network, and is that of no records", async () => {
     const { network, parameters } = await setting();
     const trained = await train(taskWith(training), network, parameters, { x: new Float32Array(), y: [], count: 0 }, 2, await stream(), () => {});

@@ -27,6 +27,8 @@ export type Progress = (step: number, steps: number, doing?: Doing) => void;
 export interface Trained {
   /** null where plain training stopped being finite, or there was nothing to train on: then nothing has changed */
   parameters: Float32Array | null;
+  /** for the owner's eyes alone: where the same steps would have led without their noise; null where training adds none */
+  clear: Float32Array | null;
   /** mean loss over all records trained on: for the owner's eyes alone */
   loss: number | null;
   /** records that gradients were computed of */
@@ -59,12 +61,12 @@ async function trainPrivately(
   let loss = 0;
   let seen = 0;
   const add = addition(training, task, network);
-  const after = await descended(training, task, parameters, round, words, async (now, sum, t) => {
+  const { after, clear } = await descended(training, task, parameters, round, words, async (now, sum, t) => {
     const sample = records.count ? await poissonSample(words, t, records.count, training.threshold) : [];
     loss += await add(sum, now, records, sample);
     seen += sample.length;
   }, progress);
-  return { parameters: after, loss: seen ? loss / seen : null, seen, order: null };
+  return { parameters: after, clear, loss: seen ? loss / seen : null, seen, order: null };
 }
 
 /** Adds what some records move a step's sum by, in whole numbers of grid steps; gives back the sum of their losses. */
@@ -92,27 +94,29 @@ export function addition(training: PrivateTraining, task: Task, network: Network
 /** What private training makes of no records at all: every batch is empty, and its noise is there all the same. */
 export async function noiseAlone(task: Task, parameters: Float32Array, round: number, words: Words): Promise<Float32Array> {
   if (task.training.kind !== "private") throw new Error("the noise of this training is not its own");
-  return descended(task.training, task, parameters, round, words, async () => {}, () => {});
+  return (await descended(task.training, task, parameters, round, words, async () => {}, () => {})).after;
 }
 
 /** Descends along noisy sums of whole gradients; `add` adds those of step t's batch, at the parameters of now. */
 async function descended(
   { optimiser, steps, clip, noise, expected_batch, resolution }: PrivateTraining, task: Task, parameters: Float32Array, round: number,
   words: Words, add: (now: Float32Array, sum: Float64Array, t: number) => Promise<void>, progress: Progress,
-): Promise<Float32Array> {
+): Promise<{ after: Float32Array; clear: Float32Array | null }> {
   const grid = gridFor(noise, resolution);
   const unit = clip / grid.clip / expected_batch;
-  const descent = new Descent(optimiser, parameters.slice(), task.model, (round - 1) * steps);
+  const begun = (): Descent => new Descent(optimiser, parameters.slice(), task.model, (round - 1) * steps);
+  const [descent, alone] = [begun(), begun()];
   for (let t = 0; t < steps; t += 1) {
     const sum = new Float64Array(parameters.length);
     await add(descent.parameters, sum, t);
     const drawn = await wholeNoise(words, t, sum.length, grid.noise);
+    alone.step(sum.map((value) => value * unit), t);
     for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]!) * unit);
     descent.step(sum, t);
     progress(t + 1, steps);
   }
   // Nothing has changed where this stops being finite. The loss, which has no noise, must not decide about that.
-  return finite(descent.parameters) ?? parameters;
+  return { after: finite(descent.parameters) ?? parameters, clear: finite(alone.parameters) };
 }
 
 /** This round's records, for tasks that take a portion of them at a time. */
@@ -158,7 +162,7 @@ async function trainPlainly(
 ): Promise<Trained> {
   const { records, chosen } = given;
   const count = chosen.length;
-  if (count === 0) return { parameters: null, loss: null, seen: 0, order: null };
+  if (count === 0) return { parameters: null, clear: null, loss: null, seen: 0, order: null };
   const steps = totalSteps(training, count);
   const sizes = batches(training, count);
   const descent = new Descent(training.optimiser, parameters.slice(), task.model, firstStep(training, count, round));
@@ -179,7 +183,7 @@ async function trainPlainly(
     progress(t + 1, steps);
   }
   const result = Number.isFinite(loss) ? finite(descent.parameters) : null;
-  return { parameters: result, loss: loss / seen, seen, order: null };
+  return { parameters: result, clear: null, loss: loss / seen, seen, order: null };
 }
 
 /** How many records of a plain batch are computed together: more would need too much memory for their columns. */

@@ -6,7 +6,7 @@ import { type Job, TrainingRoom } from "../learning/room.ts";
 import { ANSWER_BYTES, canonical } from "../wire/frames.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
-import { noisySums, wrapped } from "./noisy_sums.ts";
+import { noisySums, readSums, wrapped } from "./noisy_sums.ts";
 import { PrivacyRoom, type Ruling } from "./privacy.ts";
 import { ownReleases } from "./releases.ts";
 import type { Choice } from "./terms.ts";
@@ -80,7 +80,10 @@ describe("whole reports as Python writes them for the same key, records and plan
     const training = await trainingRoom(task, row.records);
     const ruling = await judged(privacy, task, fromHex(row.plan_hex), row.round);
     const { sums } = await training.train(jobOf(ruling));
-    const { answer } = await privacy.release(sums, row.records, null);
+    const { answer, insight } = await privacy.release(sums, row.records, null);
+    expect(insight.clear).toEqual(Float32Array.from(sums!));
+    expect(insight.sent).toHaveLength(sums!.length);
+    if (row.records > 0) expect(insight.sent).not.toEqual(insight.clear);
     const body = answer.subarray(ANSWER_BYTES);
     expect(body.length).toBe(row.bytes);
     expect(toHex(body.subarray(0, 64))).toBe(row.first_hex);
@@ -113,6 +116,7 @@ describe("the noise of sums", () => {
   });
 
   test("is not added to another number of values", async () => {
+    expect([...readSums(stage, await noisySums(stage, null, await stream()))]).toEqual(await valuesOf(null));
     await expect(noisySums(stage, new Float64Array(4), await stream())).rejects.toThrow(/4 sums where 3/);
   });
 });

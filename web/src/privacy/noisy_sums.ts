@@ -1,6 +1,6 @@
 /** Exact sums become reports here: discrete Gaussian noise on every value, modulo a power of two (docs/bits.md). */
 import { discreteGaussian } from "../bits/discrete.ts";
-import { packIntegers } from "../bits/encoding.ts";
+import { packIntegers, unpackIntegers } from "../bits/encoding.ts";
 import type { Words } from "../bits/keystream.ts";
 import { wholeNoise } from "../learning/draws.ts";
 import { Refused } from "../wire/refusal.ts";
@@ -15,6 +15,11 @@ export async function noisySums({ values, noise: bits, modulus }: Stage, sums: F
   const exact = sums?.every((sum) => Number.isInteger(sum) && Math.abs(sum) <= LARGEST_SUM) ? sums : new Float64Array(values);
   const drawn = await wholeNoise(words, 0, values, discreteGaussian(bits));
   return packIntegers(exact.map((sum, i) => wrapped(sum + drawn[i]!, modulus)), -(2 ** (modulus - 1)), 2 ** (modulus - 1) - 1);
+}
+
+/** The sums that the server reads in a report. */
+export function readSums({ modulus }: Stage, body: Uint8Array): Float64Array {
+  return unpackIntegers(body, -(2 ** (modulus - 1)), 2 ** (modulus - 1) - 1);
 }
 
 /** A whole number modulo 2^bits, around zero. */

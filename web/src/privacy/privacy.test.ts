@@ -205,11 +205,14 @@ describe("a plan", () => {
       const bytes = plan(task, 1);
       expect(await room.judge("report", bytes)).toMatchObject({ kind: "train", round: 1 });
       const trained = new Float32Array(task.model.size).fill(0.5);
-      const { answer } = await room.release(trained, 100, null);
+      const { answer, insight } = await room.release(trained, 100, null);
       const read = await readPlan(unsigned(task, 1));
       const sent = task.upload.what === "weights" ? trained : trained.map((v) => v - 0.25);
       const { body } = await makeBody(task, task.strengths[0].mechanism, read, sent, 100, null, await stream());
       expect(toHex(answer)).toBe(toHex(writeAnswer(read, body)));
+      expect(insight.clear).toEqual(task.training.kind === "private" ? null : new Float32Array(task.model.size).fill(0.25));
+      expect(insight.sent).toHaveLength(task.model.size);
+      if (task.training.kind !== "private") expect(insight.sent).not.toEqual(insight.clear);
     }
   });
 

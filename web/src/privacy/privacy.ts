@@ -13,7 +13,7 @@ import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from
 import { type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
-import { noisySums } from "./noisy_sums.ts";
+import { noisySums, readSums } from "./noisy_sums.ts";
 import { ownReleases } from "./releases.ts";
 import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
 
@@ -44,6 +44,14 @@ export interface Identity {
   proof: string;
   /** the last plan answered in this federation */
   last: { round: number; digest: string } | null;
+}
+
+/** A report for its owner's eyes alone: nothing here is recorded, and `clear` is in no message. */
+export interface Insight {
+  /** what it says without noise; null where the noise was there before the report was made */
+  clear: Float32Array | null;
+  /** what the server reads in it; weights are shown by what they moved by, since everybody knows where they began */
+  sent: Float32Array;
 }
 
 export interface Opening {
@@ -237,31 +245,40 @@ export class PrivacyRoom {
    * Randomises what training made (null: nothing, and then "no change" is reported, or the sums of no records) and writes it
    * down; the bytes that come back may be sent. The number of records and the order of taking them up stay here.
    */
-  async release(trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
+  async release(
+    trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null,
+  ): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number; insight: Insight }> {
     const pending = this.#pending;
     const { task, dataset } = this.#opened;
     if (!pending) throw new Error("nothing was asked for: judge a plan first");
     this.#pending = null;
     const { plan, strength, releases } = pending;
     const kept = await this.#ledger.kept(task.federation);
-    const { body, announced } = await this.#body(plan, strength, trained, records, kept.announced);
+    const { body, announced, insight } = await this.#body(plan, strength, trained, records, kept.announced);
     const answer = writeAnswer(plan, body);
     const entry = await this.#ledger.record(
       { dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() },
       { announced: announced ?? kept.announced, order: order ?? kept.order },
     );
-    return { answer: entry.answer!, index: entry.index };
+    return { answer: entry.answer!, index: entry.index, insight };
   }
 
-  async #body(plan: Plan, { mechanism }: Strength, trained: Float32Array | Float64Array | null, records: number, announced: number | null): Promise<Body> {
+  async #body(plan: Plan, { mechanism }: Strength, trained: Float32Array | Float64Array | null, records: number, announced: number | null): Promise<Omit<Body, "read"> & { insight: Insight }> {
     const { task } = this.#opened;
     const words = await this.#fresh();
     if (mechanism.name === "noisy-sums") {
       const sums = trained && Float64Array.from(trained);
-      return { body: await noisySums(stageOf(mechanism, plan.round), sums, words), announced: null };
+      const stage = stageOf(mechanism, plan.round);
+      const body = await noisySums(stage, sums, words);
+      const clear = sums && Float32Array.from(sums);
+      return { body, announced: null, insight: { clear, sent: Float32Array.from(readSums(stage, body)) } };
     }
     const values = vectorOf(task, plan, trained && Float32Array.from(trained));
-    return makeBody(task, mechanism, plan, values, records, announced, words);
+    const made = await makeBody(task, mechanism, plan, values, records, announced, words);
+    const start = task.upload.what === "weights" ? plan.arrays.get("parameters")!.values : new Float32Array(values.length);
+    const moved = (after: Float32Array) => after.map((value, i) => value - start[i]!);
+    const clear = task.training.kind === "private" ? null : moved(values);
+    return { body: made.body, announced: made.announced, insight: { clear, sent: moved(made.read) } };
   }
 
   /** The bytes of a round have been handed to the network, or the server says that it has them. */

@@ -3,7 +3,7 @@ import { Keystream } from "../bits/keystream.ts";
 import type { Job, Outcome } from "../learning/room.ts";
 import { type Progress, noiseAlone, withNoise } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
-import { pictureToRecord } from "../workers/data.ts";
+import { pictureToRecord, valuesToRecord } from "../workers/data.ts";
 import { fetched, read } from "../wire/fetching.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
 import { Refused, STOPPED, wordsOf } from "../wire/refusal.ts";
@@ -12,7 +12,7 @@ import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
-  BudgetState, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState,
+  BudgetState, Example, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState,
 } from "./session.ts";
 
 /** What a session is made of; tests bring their own. */
@@ -75,6 +75,7 @@ class PageSession implements Session {
   #training: number | null = null;
   /** `last` where it was fetched after the end: there is no newer one */
   #model: { round: number; parameters: Float32Array; last: boolean } | null = null;
+  #fetching: Promise<void> | null = null;
   #plan: Uint8Array<ArrayBuffer> | null = null;
   #step = "";
   #turn: Promise<void> = Promise.resolve();
@@ -162,26 +163,38 @@ class PageSession implements Session {
     return this.#rooms.privacy.budget();
   }
 
-  async predict(picture: { width: number; height: number; pixels: Uint8Array }): Promise<Prediction> {
+  async predict(example: Example): Promise<Prediction> {
     if (!this.#task) throw new Refused("there is no model yet: start first");
-    const model = await this.#newestModel();
-    const probabilities = await this.#rooms.training.predict(model, pictureToRecord(picture, this.#task));
-    return { probabilities, best: probabilities.indexOf(Math.max(...probabilities)) };
+    const { round, parameters } = await this.#newestModel();
+    const record = "values" in example ? valuesToRecord(example.values, this.#task) : pictureToRecord(example, this.#task);
+    const probabilities = await this.#rooms.training.predict(parameters, record);
+    return { probabilities, best: probabilities.indexOf(Math.max(...probabilities)), round };
   }
 
   /** The model after the last whole round, from the server; else that of the last plan. */
-  async #newestModel(): Promise<Float32Array> {
+  async #newestModel(): Promise<{ round: number; parameters: Float32Array }> {
     const over = ENDED.includes(this.#state);
-    if (this.#model && this.#model.round >= this.#round && (this.#model.last || !over)) return this.#model.parameters;
+    if (this.#model && this.#model.round >= this.#round && (this.#model.last || !over)) return this.#model;
+    this.#fetching ??= this.#fetchModel(over).finally(() => (this.#fetching = null));
+    await this.#fetching;
+    if (!this.#model) throw new Refused("there is no model yet: wait for the first round");
+    return this.#model;
+  }
+
+  async #fetchModel(last: boolean): Promise<void> {
     const answer = await fetched(this.#places.model, { fetch: this.#parts.fetch }).catch(() => null);
     const size = modelSize(this.#task!);
     if (answer?.ok && answer.bytes.length === 4 * size) {
       const view = new DataView(answer.bytes.buffer);
       const parameters = Float32Array.from({ length: size }, (_, i) => view.getFloat32(4 * i, true));
-      this.#model = { round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters, last: over };
+      this.#learn({ round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters, last });
     }
-    if (!this.#model) throw new Refused("there is no model yet: wait for the first round");
-    return this.#model.parameters;
+  }
+
+  #learn(model: { round: number; parameters: Float32Array; last: boolean }): void {
+    const newer = model.round > (this.#model?.round ?? -1);
+    this.#model = model;
+    if (newer) this.#tell({ type: "model", round: model.round, parameters: model.parameters });
   }
 
   // --- getting ready
@@ -310,7 +323,10 @@ class PageSession implements Session {
     const { round, participants, needed, accuracy } = status;
     if (typeof round === "number") this.#round = round;
     if (typeof participants === "number") {
-      this.#tell({ type: "participants", connected: participants, needed: typeof needed === "number" ? needed : 1 });
+      const number = (value: unknown): number | null => (typeof value === "number" ? value : null);
+      this.#tell({
+        type: "participants", connected: participants, needed: number(needed) ?? 1, places: number(status["places"]), startsIn: number(status["starts_in"]),
+      });
     }
     if (typeof accuracy === "number" && this.#accuracyOf !== this.#round) {
       this.#accuracyOf = this.#round;
@@ -413,7 +429,7 @@ class PageSession implements Session {
     const { round, parameters, noise, order, summing } = ruling;
     const records = this.#records; // those that are trained on: a server may give this page another part of the sample meanwhile
     if (this.#over(round, plan)) return this.#late(ruling, plan);
-    if (parameters.length) this.#model = { round: round - 1, parameters: scored(ruling), last: false };
+    if (parameters.length) this.#learn({ round: round - 1, parameters: scored(ruling), last: false });
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
     this.#while("training");
     this.#training = round;
@@ -423,7 +439,9 @@ class PageSession implements Session {
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#while("randomising");
-    const { answer } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    const { answer, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    const clear = insight.clear ?? outcome.clear?.map((value, i) => value - parameters[i]!) ?? null;
+    this.#tell({ type: "noise", round, clear, sent: insight.sent });
     await this.#send(round, answer, "first");
     await this.#tellBudget();
     return this.#done(plan, "waiting");
@@ -438,7 +456,7 @@ class PageSession implements Session {
       const hidden = training.kind !== "plain" || strengths.every(({ mechanism }) => mechanism.name !== "none");
       if (!hidden || isStop(error) || this.#interrupted()) throw error;
       this.#tell({ type: "error", message: `training failed, and noise alone was reported: ${wordsOf(error)}`, final: false });
-      return { parameters: await this.#noise(job), sums: null, loss: null, seen: 0, seconds: 0, order: null };
+      return { parameters: await this.#noise(job), clear: null, sums: null, loss: null, seen: 0, seconds: 0, order: null };
     }
   }
 
@@ -485,6 +503,7 @@ class PageSession implements Session {
   #end(state: "ended" | "left", reason: "finished" | "left"): void {
     if (ENDED.includes(this.#state)) return;
     this.#shut(state);
+    if (reason === "finished" && this.#task) void this.#newestModel().catch(() => undefined); // what the last round made comes in no plan
     this.#tell({ type: "ended", reason });
     this.#parted();
   }

@@ -1,4 +1,5 @@
 import "fake-indexeddb/auto";
+import { serialize } from "node:v8";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { type Signing, signed, signingKey, tasks, toHex } from "../golden.ts";
 import { TrainingRoom } from "../learning/room.ts";
@@ -159,6 +160,26 @@ function begin(given: Partial<Parameters<typeof openSession>[0]> = {}, parts: Pa
   return made;
 }
 
+/** All that this browser stores of a page. */
+async function everything(database: string): Promise<unknown[]> {
+  const request = indexedDB.open(database);
+  const db = await new Promise<IDBDatabase>((resolve) => (request.onsuccess = () => resolve(request.result)));
+  const all = [...db.objectStoreNames].map((store) => {
+    const found = db.transaction(store).objectStore(store).getAll();
+    return new Promise((resolve) => (found.onsuccess = () => resolve(found.result)));
+  });
+  return Promise.all(all).finally(() => db.close());
+}
+
+/** How many pairs of neighbouring values other than 0 are in some bytes: one value alone may be there by chance. */
+function pairsIn(bytes: Buffer, values: Float32Array): number {
+  let found = 0;
+  for (let i = 0; i + 1 < values.length; i += 2) {
+    if (values[i] && values[i + 1] && bytes.includes(Buffer.from(values.slice(i, i + 2).buffer))) found += 1;
+  }
+  return found;
+}
+
 const heard = (type: SessionEvent["type"]) => events.filter((event) => event.type === type);
 const until = (condition: () => unknown) => vi.waitFor(() => { if (!condition()) throw new Error("not yet"); }, { timeout: 15_000, interval: 5 });
 
@@ -194,6 +215,50 @@ describe("taking part", () => {
     await vi.waitFor(async () => expect((await session.ledger())[0]!.sent).toBe("received"), { timeout: 15_000 });
     expect(heard("trained")).toHaveLength(1);
     expect((await session.budget()).spent).toBeCloseTo(line!.spentAfter, 12);
+  });
+
+  test("shows a report without its noise to the person, and to nobody else", async () => {
+    await session.start();
+    server.now.ask(1);
+    await until(() => server.now.frames.length && heard("noise").length);
+    const [{ clear, sent }] = heard("noise") as [Extract<SessionEvent, { type: "noise" }>];
+    const body = server.now.frames[0]!.slice(12 + 24);
+    expect(toHex(new Uint8Array(sent.buffer))).toBe(toHex(body));
+    expect(clear).toHaveLength(650);
+    expect(clear).not.toEqual(sent);
+    await until(() => heard("budget").length === 2);
+    const told = Buffer.concat([...server.now.frames, Buffer.from(JSON.stringify(server.now.texts))]);
+    const stored = serialize(await everything(name));
+    expect(pairsIn(told, sent)).toBeGreaterThan(100); // what is looked for would be found
+    expect(pairsIn(stored, sent)).toBeGreaterThan(100);
+    expect(pairsIn(told, clear!)).toBe(0);
+    expect(pairsIn(stored, clear!)).toBe(0);
+  });
+
+  test("tells who is here, how many places there are and when it begins, as the server says", async () => {
+    await session.start();
+    server.now.say({ type: "status", round: 0, participants: 2, needed: 3, places: 5, starts_in: 7.5 });
+    server.now.say({ type: "status", round: 0, participants: 3, needed: 3, places: 5, starts_in: null });
+    const [, waiting, soon] = heard("participants");
+    expect(waiting).toEqual({ type: "participants", connected: 2, needed: 3, places: 5, startsIn: 7.5 });
+    expect(soon).toMatchObject({ connected: 3, startsIn: null });
+  });
+
+  test("tells of each newer model once, and answers with the round that it has learnt in", async () => {
+    await session.start();
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    server.now.say({ type: "status", round: 1, participants: 1, needed: 1 });
+    server.now.ask(2, 0.5);
+    await until(() => server.now.frames.length === 2);
+    expect(heard("model")).toMatchObject([{ round: 0 }, { round: 1 }]);
+    expect((heard("model")[1] as any).parameters[0]).toBe(0.5);
+    expect(await session.predict({ width: 8, height: 8, pixels: new Uint8Array(64) })).toMatchObject({ round: 1 });
+    await expect(session.predict({ values: [1, 2] })).rejects.toThrow(/64 values, not 2/);
+    expect((await session.predict({ values: new Float32Array(64) })).probabilities).toHaveLength(10);
+    server.now.say({ type: "ended" });
+    await until(() => heard("model").length === 3);
+    expect(heard("model")[2]).toMatchObject({ round: 20 });
   });
 
   test("a forged plan neither ends the round that is trained, nor costs one", async () => {
@@ -247,7 +312,7 @@ describe("taking part", () => {
     await session.start();
     for (const accuracy of [0.5, 0.5]) server.now.say({ type: "status", round: 3, participants: 4, needed: 2, accuracy });
     expect(heard("accuracy")).toEqual([{ type: "accuracy", round: 3, accuracy: 0.5, loss: null }]);
-    expect(heard("participants").at(-1)).toEqual({ type: "participants", connected: 4, needed: 2 });
+    expect(heard("participants").at(-1)).toMatchObject({ type: "participants", connected: 4, needed: 2 });
   });
 
   test("ends when the federation does; the model can be tried then", async () => {

@@ -35,7 +35,15 @@ export type SessionEvent =
   | { type: "declined"; round: number; reason: string }
   | { type: "refused"; reason: string; final: boolean }
   | { type: "accuracy"; round: number; accuracy: number; loss: number | null }
-  | { type: "participants"; connected: number; needed: number }
+  /** who is here; `places` are all that there are, `startsIn` the seconds until the first round where a countdown runs */
+  | { type: "participants"; connected: number; needed: number; places: number | null; startsIn: number | null }
+  /** a newer model has come; `parameters` begin with those of the task's model */
+  | { type: "model"; round: number; parameters: Float32Array }
+  /**
+   * What this page reports, without its noise and as the server reads it: for the person's eyes alone. `clear` is null where
+   * the report was never without noise. It is told once, recorded nowhere, and `clear` is in no message.
+   */
+  | { type: "noise"; round: number; clear: Float32Array | null; sent: Float32Array }
   | { type: "budget"; budget: BudgetState }
   | { type: "offline"; retryInSeconds: number; reason: string }
   | { type: "online" }
@@ -46,7 +54,12 @@ export interface Prediction {
   /** probabilities, in the order of the task's classes */
   probabilities: number[];
   best: number;
+  /** rounds that the model has learnt in */
+  round?: number;
 }
+
+/** What a model can be asked about: a picture (grey values 0 to 255, row by row), or one line of a table. */
+export type Example = { width: number; height: number; pixels: Uint8Array } | { values: ArrayLike<number> };
 
 export interface SessionOptions {
   /** where the server is, such as location.origin */
@@ -80,8 +93,8 @@ export interface Session {
   close(): void;
   /** Calls back for every event from now on; the result ends that. */
   subscribe(listener: (event: SessionEvent) => void): () => void;
-  /** Classifies a picture (grey values 0 to 255, row by row) with the newest model that the page has seen. */
-  predict(picture: { width: number; height: number; pixels: Uint8Array }): Promise<Prediction>;
+  /** Classifies an example with the newest model. */
+  predict(example: Example): Promise<Prediction>;
   ledger(): Promise<LedgerEntry[]>;
   budget(): Promise<BudgetState>;
 }

@@ -210,6 +210,13 @@ function readDrawings(drawings: Drawing[], task: Task): RawRecords {
   return { ...stacked(found), notes: [] };
 }
 
+/** The values of one line of a table, in the order of the model's inputs: for predictions. */
+export function valuesToRecord(values: ArrayLike<number>, task: Task): Float32Array<ArrayBuffer> {
+  const size = task.input.shape.reduce((product, side) => product * side, 1);
+  if (values.length !== size) throw new Refused(`this federation's model takes ${size} values, not ${values.length}`);
+  return normalised(Float32Array.from(values), task);
+}
+
 /** One grey picture in the task's raw pixels: for predictions. */
 export function pictureToRecord(picture: { width: number; height: number; pixels: Uint8Array }, task: Task): Float32Array<ArrayBuffer> {
   requireImages(task, "a drawing");
