@@ -4,6 +4,7 @@ import { PrivacyRoom } from "../privacy/privacy.ts";
 import { type OwnRecord, recordOf } from "../privacy/record.ts";
 import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
+import { readSample } from "../workers/data.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
 
@@ -42,6 +43,31 @@ export async function checkData(data: DataSource, task: unknown, sampleFrom?: st
   } finally {
     room.close();
   }
+}
+
+/** An example of the public sample, in raw values. */
+export interface PublicExample {
+  values: Float32Array;
+  label: number;
+}
+
+/** Some examples of a federation's public sample, to look at: of each class in turn, up to `count`. */
+export async function publicExamples(server: string, federation: string, task: unknown, count: number): Promise<PublicExample[]> {
+  const { x, y } = await readSample({ server, federation, client: 0 }, readTask(task));
+  return turns([...y]).slice(0, count).map((at) => ({ values: x.slice((at * x.length) / y.length, ((at + 1) * x.length) / y.length), label: y[at]! }));
+}
+
+/** Positions of labels: the first of each class, in the order of classes, then the second of each, and so on. */
+export function turns(labels: readonly number[]): number[] {
+  const seen = new Map<number, number>();
+  return labels
+    .map((label, at) => {
+      const turn = seen.get(label) ?? 0;
+      seen.set(label, turn + 1);
+      return { at, turn, label };
+    })
+    .sort((a, b) => a.turn - b.turn || a.label - b.label)
+    .map(({ at }) => at);
 }
 
 /** What an outlook is asked for. */

@@ -107,7 +107,7 @@ interface Sample {
   about?: string;
 }
 
-async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
+export async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
   const answer = await askedForSample(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
   if (!answer.ok) {
     const { error } = readable<{ error?: string }>(answer) ?? {};
