@@ -33,8 +33,10 @@ try {
 
   const [dark, phone] = people;
   await dark.page.goto(`${wanted.server}/`);
-  await dark.page.waitForSelector(".federations");
-  found.push(...(await faults(dark, "front, dark")));
+  await dark.page.waitForSelector("#join");
+  await dark.page.waitForSelector(".samples canvas");
+  found.push(...(await faults(dark, "first sight, dark")));
+  tell({ what: "first sight", pictures: await dark.page.locator(".samples canvas").count(), dots: await dark.page.locator(".dots i").count() });
   await join_(dark, {
     before: async () => {
       found.push(...(await faults(dark, "join, dark")));
@@ -43,13 +45,15 @@ try {
   await join_(phone, {
     before: async () => {
       found.push(...(await faults(phone, "join, phone, light")));
+      const start = await phone.page.locator("form .start").boundingBox();
+      tell({ what: "phone", start: start.y + start.height });
       await picture(phone, "phone-join");
     },
   });
   await until(phone, ["waiting"]);
   found.push(...(await faults(phone, "waiting, phone, light")));
   await join_(people[2], {
-    before: async (page) => picture(people[2], "join", { clip: await upTo(page, "#step-start") }),
+    before: async () => picture(people[2], "join"),
   });
   tell({ what: "keyboard", ...(await joinByKeyboard(people[3])) });
   await join_(people[4], {
