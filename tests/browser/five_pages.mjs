@@ -1,4 +1,5 @@
 // Five people with five browsers; one goes away in the middle of a round, another reloads. An operator watches.
+import { readFileSync } from "node:fs";
 import {
   drawSome,
   faults,
@@ -77,6 +78,12 @@ try {
   await people[4].context.close();
   tell({ what: "closed", round: round + 1 });
 
+  await dark.page.click("text=My record");
+  await dark.page.waitForSelector(".record tbody tr");
+  found.push(...(await faults(dark, "record, dark")));
+  await dark.page.goBack();
+  await dark.page.waitForSelector("[data-state]"); // it has gone on meanwhile
+
   await follow(({ round }) => round >= 6);
   await picture(people[3], "training", { clip: await upTo(people[3].page, "#sent") });
   await picture(phone, "phone-training");
@@ -102,10 +109,23 @@ try {
     reported: end.history.map(({ reported }) => reported),
     seconds: end.history.map(({ seconds }) => seconds),
   });
+  const rounds = await Promise.all(people.slice(0, 4).map(async (one) => (await record(one)).map(({ round }) => round)));
+  const states = await Promise.all(people.slice(0, 4).map(state));
+  await phone.page.goto(`${wanted.server}/#/record`);
+  await phone.page.reload();
+  await phone.page.waitForSelector(".record tbody tr");
+  found.push(...(await faults(phone, "record, phone, light")));
+  tell({ what: "record", rows: await ownRecord(phone), saved: await saved(phone) });
+  const late = await participant(browser, looks[1]);
+  await late.page.goto(`${wanted.server}/`);
+  await late.page.waitForSelector(".late .pad");
+  tell({ what: "late", ...(await tryModel(late)), downloads: await late.page.locator(".late a[download]").count() });
+  found.push(...(await faults(late, "late, phone, light")));
+  await picture(late, "late");
   tell({ what: "faults", found });
   tell({
     what: "ledgers",
-    rounds: await Promise.all(people.slice(0, 4).map(async (one) => (await record(one)).map(({ round }) => round))),
+    rounds,
   });
   tell({ what: "problems", found: people.flatMap(({ problems }) => problems) });
   tell({
@@ -115,7 +135,7 @@ try {
   });
   tell({
     what: "state",
-    states: await Promise.all(people.slice(0, 4).map(state)),
+    states,
     federation: (await federation()).task.federation,
   });
 } finally {
@@ -132,6 +152,18 @@ async function holdThird({ page }) {
       window.held = true;
     };
   });
+}
+
+/** The rounds in the record that a browser shows of itself. */
+async function ownRecord({ page }) {
+  return page.evaluate(() => [...document.querySelectorAll(".record tbody tr")].map(({ dataset }) => Number(dataset.round)).reverse());
+}
+
+/** The record as a file. */
+async function saved({ page }) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-record")]);
+  const { head, sound, lines } = JSON.parse(readFileSync(await download.path(), "utf8"));
+  return { head, sound, last: lines.at(-1).head, lines: lines.length };
 }
 
 /** Draws a vertical stroke. Whatever the model makes of it, it answers. */

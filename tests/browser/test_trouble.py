@@ -109,7 +109,12 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("whoever pauses is told that nothing leaves, and whoever comes back finds what was spent"):
         assert "Nothing leaves while you pause" in told["left"]["paused"]
         strongest, weakest = told["left"]["budget"]
-        assert strongest == weakest > 0, "the same, wherever the slider stands"
+        assert strongest["before"] == weakest["before"] > 0, "the same, wherever the slider stands"
+
+    with subtests.test("a budget that pays for no round does not start"):
+        assert (strongest["rounds"], strongest["starts"]) == (0, False)
+        assert weakest["rounds"] > 0
+        assert weakest["starts"]
 
     with subtests.test("a key that is pressed twice leaves nothing for good"):
         assert told["left"]["stayed"] in ("waiting", "training", "randomising", "sending")

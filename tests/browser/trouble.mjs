@@ -269,14 +269,17 @@ async function triesAgain({ page }) {
 /** What the page says about the budget of somebody who was here before. */
 async function remaining({ page }) {
   await page.waitForFunction(() => document.querySelector(".reach")?.dataset.before);
-  const before = [];
+  await page.check("#agree");
+  const found = [];
   for (const key of ["Home", "End"]) {
     await page.evaluate(() => (document.querySelector(".reach").dataset.before = ""));
     await page.press("#protection", key);
     await page.waitForFunction(() => document.querySelector(".reach").dataset.before);
-    before.push(Number(await page.getAttribute(".reach", "data-before")));
+    const { before, rounds } = await page.evaluate(() => ({ ...document.querySelector(".reach").dataset }));
+    const starts = (await page.getAttribute("form button.main[type=submit]", "aria-disabled")) === "false";
+    found.push({ before: Number(before), rounds: Number(rounds), starts });
   }
-  return before;
+  return found;
 }
 
 /** Workers of a page, and how often it keeps the screen on. */

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { Ledger } from "../privacy/ledger.ts";
 import { recordOf } from "../privacy/record.ts";
 import { canonical } from "../wire/frames.ts";
-import { fileOf, groupsOf } from "./record_view.ts";
+import { fileOf, groupsOf, when } from "./record_view.ts";
 
 async function written() {
   const ledger = await Ledger.open("file of a record");
@@ -30,4 +30,10 @@ test("a record is shown by federation, and a sample apart from one's own example
   const line = (federation: string, dataset: string, round: number) => ({ federation, dataset, round }) as never;
   const lines = [line("a", "own", 1), line("b", "own", 1), line("a", "own", 2), line("a", "sample of a", 3)];
   expect(groupsOf(lines).map((group) => group.map(({ round }) => round))).toEqual([[1, 2], [1], [3]]);
+});
+
+test("the day stands beside the time where it is another one", () => {
+  const now = new Date(2026, 4, 3, 12);
+  expect(when(new Date(2026, 4, 3, 9, 5, 1).getTime(), now)).toBe("09:05:01");
+  expect(when(new Date(2026, 4, 2, 9, 5, 1).getTime(), now)).toBe("02/05/2026, 09:05:01");
 });

@@ -4,7 +4,7 @@ import { readRecord, type OwnRecord, type RecordLine } from "../session/session.
 import { h } from "./dom.ts";
 import { clock, counted, epsilon, size, terms } from "./words.ts";
 
-const STATES: Record<RecordLine["sent"], string> = { kept: "kept, not sent yet", sent: "sent", received: "arrived" };
+const STATES: Record<RecordLine["sent"], string> = { kept: "not sent yet", sent: "sent", received: "arrived" };
 
 export async function recordView(): Promise<HTMLElement> {
   const record = await readRecord();
@@ -71,7 +71,7 @@ function checkView(record: OwnRecord): HTMLElement {
 function groupView(lines: RecordLine[]): HTMLElement {
   const [first] = lines as [RecordLine];
   const name = `${first.federation}${first.dataset === "own" ? "" : " (its public sample)"}`;
-  const head = ["round", "when", "size", "state", "epsilon after"];
+  const head = ["round", "time", "size", "state", "epsilon"];
   return h(
     "section",
     { class: "card", "aria-label": name },
@@ -79,7 +79,7 @@ function groupView(lines: RecordLine[]): HTMLElement {
     h(
       "p",
       { class: "small quiet" },
-      `Epsilon counts everything told so far of ${first.dataset === "own" ? "your own examples, in every federation" : "this sample"} (${terms(first.terms)}).`,
+      `Epsilon is that after each report: of everything told so far of ${first.dataset === "own" ? "your own examples, in every federation" : "this sample"} (${terms(first.terms)}).`,
     ),
     h(
       "div",
@@ -94,12 +94,18 @@ function groupView(lines: RecordLine[]): HTMLElement {
   );
 }
 
+/** The time of day, with the day where that is another one. */
+export function when(time: number, now: Date): string {
+  const day = new Date(time);
+  return day.toDateString() === now.toDateString() ? clock(time) : `${day.toLocaleDateString("en-GB")}, ${clock(time)}`;
+}
+
 function row(line: RecordLine): HTMLElement {
   return h(
     "tr",
     { "data-federation": line.federation, "data-round": line.round, "data-head": line.head, "data-sent": line.sent },
     h("td", {}, line.round),
-    h("td", {}, `${new Date(line.time).toLocaleDateString("en-GB")} ${clock(line.time)}`),
+    h("td", {}, when(line.time, new Date())),
     h("td", {}, size(line.bytes)),
     h("td", {}, STATES[line.sent]),
     h("td", {}, line.epsilon === null ? "no bound" : epsilon(line.epsilon)),
