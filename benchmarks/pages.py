@@ -64,6 +64,7 @@ class Server:
         path.write_text(text)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         command = ["-m", "sordino", "serve", path, "--folder", folder / "served", "--port", "0", "--gather", "0"]
+        command += ["--pace", "0"]
         command += ["--per-address", 1_000_000]  # everybody is on this machine
         self._process = subprocess.Popen(
             [sys.executable, *map(str, command)], env=environment, stdout=subprocess.PIPE, text=True

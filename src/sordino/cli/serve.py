@@ -45,7 +45,10 @@ def serve(
     ] = None,
     gather: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for more participants before the first round.")
-    ] = 10.0,
+    ] = 20.0,
+    pace: Annotated[
+        float, typer.Option(min=0, help="Seconds that a round takes at least, so that one can watch.")
+    ] = 2.0,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds that a round waits for the rest once most have answered, at least.")
     ] = 2.0,
@@ -99,7 +102,7 @@ def serve(
     place = TlsAddress(host, port, tls_cert, tls_key)
     limits = Limits(connections=connections, places=per_address)
     limits = limits if absence is None else replace(limits, absence=absence)
-    rules = HostingRules(operator, invite, limits, patience, gather, typer.echo)
+    rules = HostingRules(operator, invite, limits, patience, gather, pace, typer.echo)
     make: Callable[[Recipe, Path], HostedFederation] = partial(HostedFederation, rules=rules)
     if gateway is not None:
         make = partial(GatewayFederation, share=_share(federation, coordinator, slots), rules=rules)

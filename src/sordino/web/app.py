@@ -119,6 +119,7 @@ def create_app(site: Site) -> FastAPI:
         app.add_exception_handler(kind, _refused)
     _add_federations(app, site)
     _add_places(app, site)
+    _add_start(app, site)
     _add_downloads(app, site)
     _add_participants(app, site)
     _add_page(app, site)
@@ -307,8 +308,7 @@ FREED = "the operator of this server has freed your place: ask them, or join aga
 def _add_places(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/places/{client}")
     async def free(name: str, client: int, request: Request) -> Response:
-        if not _at_this_machine(request) or not _of_own_page(request.headers):
-            raise HTTPException(403, "places are freed on the server's own machine: open /live there, as localhost")
+        _require_operator(request)
         hosted = site.find(name)
         member = hosted.free_place(client)
         if member is None:
@@ -323,6 +323,23 @@ def _add_places(app: FastAPI, site: Site) -> None:
         except NotWritten as error:
             raise HTTPException(503, f"the place is free, but that cannot be written down yet: {error}") from None
         return Response(status_code=204)
+
+
+def _add_start(app: FastAPI, site: Site) -> None:
+    @app.post("/api/federations/{name}/start")
+    async def start(name: str, request: Request) -> Response:
+        _require_operator(request)
+        try:
+            site.find(name).begin()
+        except InvalidInput as error:
+            raise HTTPException(409, str(error)) from None
+        return Response(status_code=204)
+
+
+def _require_operator(request: Request) -> None:
+    """Refuse whoever is not at this machine, and pages of others in the operator's browser."""
+    if not _at_this_machine(request) or not _of_own_page(request.headers):
+        raise HTTPException(403, "only the operator may do this: open /live on the server's own machine, as localhost")
 
 
 def _of_own_page(headers: Headers) -> bool:

@@ -7,6 +7,7 @@ while fewer participants are here than a round needs, and goes on after a restar
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -77,6 +78,7 @@ class HostingRules:
     limits: Limits = field(default_factory=Limits)
     patience: float = PATIENCE  #: seconds for which a round waits for the rest once most have answered
     gather: float = 0.0  #: seconds to wait for more participants before the first round
+    pace: float = 0.0  #: seconds that a round takes at least, so that people can watch
     say: Callable[[str], None] = lambda _: None  #: hears what the operator should know
 
 
@@ -100,7 +102,7 @@ class HostedFederation(Observer):
         self.name = recipe.name  #: by which addresses call this federation
         self.run_folder = folder / "run"  #: where the run's own files lie
         self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
-        self.operator, self._say, self._gather = rules.operator, rules.say, rules.gather
+        self.operator, self._say, self._gather, self._pace = rules.operator, rules.say, rules.gather, rules.pace
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
         if not rules.by_invitation:
@@ -130,7 +132,7 @@ class HostedFederation(Observer):
             folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
             passed=self.fleet.renew,
         )  # fmt: skip
-        self._free = self.places.free  # as it was shown last
+        self._free, self._starts_in = self.places.free, self.starts_in  # as they were shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
         self._activities = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
         self._history: list[RoundRecord] = []
@@ -140,6 +142,7 @@ class HostedFederation(Observer):
         self._state: State = "waiting"
         self._why = ""
         self._began = time.time()
+        self._round_began = time.monotonic()  # the round that is open, or was last
         self._thread: threading.Thread | None = None
         self.changes = 0  #: grows whenever something that is shown has changed
         self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
@@ -215,13 +218,20 @@ class HostedFederation(Observer):
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
+            self.fleet.rest(self._round_began + self._pace - time.monotonic())
             self._await()
 
     def _await(self, gather: float = 0.0) -> None:
         if gather or self.fleet.present < self.fleet.quorum:
             self._change("waiting")
             self.fleet.await_quorum(gather)
+        self._round_began = time.monotonic()
         self._change("training")
+
+    def begin(self) -> None:
+        """Begin the first round now; `InvalidInput` where that is not possible."""
+        if not self.fleet.begin():
+            raise InvalidInput(f"the first round of {self.name} cannot begin: {self.why}")
 
     def _note_answers(self, round: int, attendance: Attendance) -> None:
         """Show who answered what in a round."""
@@ -288,13 +298,13 @@ class HostedFederation(Observer):
         return member
 
     def refresh(self) -> None:
-        """Note what changes with time alone: places become free."""
-        if self._free != self.places.free:
+        """Note what changes with time alone: places become free, and a countdown runs."""
+        if self._free != self.places.free or self.starts_in != self._starts_in:
             self._change_places()
 
     def _change_places(self) -> None:
         """Somebody came or went, or a place has become free: in the server's own thread, which knows the places."""
-        self._free = self.places.free
+        self._free, self._starts_in = self.places.free, self.starts_in
         self._change()
 
     def answered(self, client: int, round: int) -> None:
@@ -327,7 +337,7 @@ class HostedFederation(Observer):
     def why(self) -> str:
         """Why it is in this state, in a sentence."""
         if self._state == "waiting":
-            return self._lacking or self._why or "waiting a few seconds for more participants"
+            return self._lacking or self._counting or self._why or "the first round is about to begin"
         if self._state == "training":
             lacking = f", {self._lacking}" if self._lacking else ""
             return f"round {self.last_round + 1} of {self.recipe.rounds.count}{lacking}"
@@ -341,7 +351,25 @@ class HostedFederation(Observer):
             return ""
         idle = all_here - here
         others = f"; {idle} more pause, have spent their budget or cannot answer" if idle > 0 else ""
-        return f"waiting for participants: {here} of at least {needed} are here{others}"
+        more = f"{needed - here} more participant{'' if needed - here == 1 else 's'}"
+        return f"waiting for {more}: {here} of at least {needed} are here{others}"
+
+    @property
+    def _counting(self) -> str:
+        """How long the countdown still runs, in words; empty where none does."""
+        if self.starts_in is None:
+            return ""
+        free = len(self.slots) - self.fleet.present
+        return (
+            f"{self.fleet.present} are here: the first round begins in {self.starts_in:g} seconds, or as soon as "
+            f"{free} more come"
+        )
+
+    @property
+    def starts_in(self) -> float | None:
+        """Whole seconds until the first round begins; None where no countdown runs."""
+        left = self.fleet.starts_in
+        return None if left is None else float(math.ceil(left))
 
     @property
     def last_round(self) -> int:
@@ -373,6 +401,7 @@ class HostedFederation(Observer):
             "quorum": self.recipe.rounds.quorum,
             "deadline": self.recipe.rounds.deadline or None,
             "participants": self.fleet.present,
+            "starts_in": self.starts_in,
             "accuracy": None if graded is None else graded.accuracy,
             "loss": None if graded is None else graded.loss,
             "budget": content["budget"],
@@ -447,6 +476,8 @@ class HostedFederation(Observer):
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,
             "needed": self.fleet.quorum,
+            "places": len(self.slots),
+            "starts_in": self.starts_in,
             "accuracy": None if self._last_graded is None else self._last_graded.accuracy,
             "deadline": self.recipe.rounds.deadline or None,
         }
