@@ -60,6 +60,7 @@ class Site:
     limits: Limits = field(default_factory=Limits)
     origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
     page: Path = PAGE
+    address: str = ""  #: that participants open, if not the one that the operator does
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
@@ -120,6 +121,7 @@ def create_app(site: Site) -> FastAPI:
     _add_federations(app, site)
     _add_places(app, site)
     _add_start(app, site)
+    _add_link(app, site)
     _add_downloads(app, site)
     _add_participants(app, site)
     _add_page(app, site)
@@ -155,7 +157,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         content = {
             "protocol": PROTOCOL,
             "version": sordino.__version__,
-            "invited": any(hosted.invitations is not None for hosted in site.federations.values()),
+            "invited": any(hosted.by_invitation for hosted in site.federations.values()),
             "federations": list(site.federations),
             "https": request.url.scheme == "https",
         }
@@ -169,7 +171,13 @@ def _add_federations(app: FastAPI, site: Site) -> None:
     async def federation(name: str, request: Request) -> Response:
         hosted = site.find(name)
         live = hosted.live() if _for_operator(site, request) else None
-        short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
+        own = _at_this_machine(request)
+        short = {
+            **hosted.summary(),
+            "live": live,
+            "may_free": own,
+            "link": _link(site, hosted, request) if own else None,
+        }
         long = {
             "history": site.encode(hosted, "history", hosted.last_round),
             "statement": site.encode(hosted, "statement", hosted.state == "finished"),
@@ -239,6 +247,12 @@ def _for_operator(site: Site, request: Request) -> bool:
     elsewhere asks for whose name was made to point here.
     """
     return site.live_for_all or _at_this_machine(request)
+
+
+def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
+    """The link that admits everybody, for the operator alone; None where there is none."""
+    address = site.address or f"{request.url.scheme}://{request.url.netloc}"
+    return None if hosted.link is None else hosted.link_to(address, hosted.link.token)
 
 
 def _at_this_machine(request: Request) -> bool:
@@ -333,6 +347,20 @@ def _add_start(app: FastAPI, site: Site) -> None:
             site.find(name).begin()
         except InvalidInput as error:
             raise HTTPException(409, str(error)) from None
+        return Response(status_code=204)
+
+
+def _add_link(app: FastAPI, site: Site) -> None:
+    @app.delete("/api/federations/{name}/link")
+    def revoke(name: str, request: Request) -> Response:  # in a thread: a file is written
+        _require_operator(request)
+        hosted = site.find(name)
+        if hosted.link is None:
+            raise HTTPException(404, f"{name} has no link for everybody: serve it with --link")
+        try:
+            hosted.link.revoke()
+        except NotWritten as error:
+            raise HTTPException(503, f"the link is still the same: {error}") from None
         return Response(status_code=204)
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ from sordino.runs.stopping import TooFewClients
 from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
 from sordino.web.page_task import PageTask, check, compile_task
-from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts
+from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts, SharedLink
 from sordino.web.report_bounds import check_bounds, notice
 from sordino.wire.codec import JsonObject
 from sordino.wire.messages import ANSWER_BYTES, Plan
@@ -74,7 +75,8 @@ class HostingRules:
     """How a server hosts a federation."""
 
     operator: str = ""
-    by_invitation: bool = False
+    by_invitation: bool = False  #: whether each place has a token of its own
+    shared_link: bool = False  #: whether one token admits everybody who has it
     limits: Limits = field(default_factory=Limits)
     patience: float = PATIENCE  #: seconds for which a round waits for the rest once most have answered
     gather: float = 0.0  #: seconds to wait for more participants before the first round
@@ -105,7 +107,7 @@ class HostedFederation(Observer):
         self.operator, self._say, self._gather, self._pace = rules.operator, rules.say, rules.gather, rules.pace
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
-        if not rules.by_invitation:
+        if not (rules.by_invitation or rules.shared_link):
             check_bounds(self.parts)
             if found := notice(self.parts):
                 self._say(found)
@@ -125,12 +127,14 @@ class HostedFederation(Observer):
         )
         #: bytes of the largest binary message that a participant sends
         self.largest_message = self.task.largest_report + ANSWER_BYTES + self.limits.spare
-        self.invitations = Invitations.kept(folder, self.federation) if rules.by_invitation else None
+        # Tokens are made for the recipe's name: a federation that begins anew has the same.
+        self.invitations = Invitations.kept(folder, self.name) if rules.by_invitation else None
+        self.link = SharedLink(folder, self.name) if rules.shared_link else None
         #: seconds after which the place of somebody who is away may go to another; None where it never does
         self.absence = None if rules.by_invitation else self.limits.absence
         self.places = Places(
-            folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
-            passed=self.fleet.renew,
+            folder / "participants.jsonl", self.slots, self.invitations, link=self.link, limits=self.limits,
+            freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
         self._free, self._starts_in = self.places.free, self.starts_in  # as they were shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
@@ -325,6 +329,15 @@ class HostedFederation(Observer):
     def _invitation_of(self, client: int) -> Invitation | None:
         return None if self._key is None else self.terms.invitation(client, self._key)
 
+    @property
+    def by_invitation(self) -> bool:
+        """Whether nobody joins without a token."""
+        return self.invitations is not None or self.link is not None
+
+    def link_to(self, address: str, token: str) -> str:
+        """The link with a token; what follows # is not sent to any server by itself."""
+        return f"{address}/#federation={quote(self.name)}&token={token}&key={self.author.first.hex()}"
+
     # --- what is shown
 
     @property
@@ -407,7 +420,8 @@ class HostedFederation(Observer):
             "budget": content["budget"],
             "model": {"name": self.recipe.model.name, "size": content["model"]["size"]},
             "task_digest": self.task.digest,
-            "by_invitation": self.invitations is not None,
+            "by_invitation": self.by_invitation,
+            "shared_link": self.link is not None,
             "sample": self.has_sample,
         }
 
