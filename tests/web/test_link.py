@@ -165,3 +165,20 @@ def test_a_terminal_shows_the_link_as_a_code(monkeypatch):
     monkeypatch.setattr(sys, "stdout", shown)
     _show_code("https://learn.example/#federation=demo&token=link-x")
     assert len(shown.getvalue().splitlines()) > 10
+
+
+def test_without_a_recipe_the_proven_one_is_served_with_a_link(tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("sordino.web.server.serve", lambda site, place, ready: served.append(site))
+    for number, options in enumerate(([], ["--invite"], ["webfed-digits"])):
+        folder = ["--folder", str(tmp_path / str(number))]
+        result = CliRunner().invoke(app, ["serve", *options, *folder])
+        assert result.exit_code == 0, result.output
+    found = [
+        (hosted.name, hosted.link is not None, hosted.invitations is not None)
+        for site in served
+        for hosted in site.federations.values()
+    ]
+    assert found == [
+        ("proven-digits-pages", True, False), ("proven-digits-pages", False, True), ("webfed-digits", False, False)
+    ]  # fmt: skip

@@ -96,6 +96,16 @@ def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
     assert min(alone) > measured[0] - 0.02  # what one participant's choice may cost everybody
 
 
+@pytest.mark.parametrize("name", ["proven-digits-pages", "webfed-digits", "webfed-digits-laplace"])
+def test_a_shipped_recipe_tells_what_it_reached_and_a_changed_one_does_not(name):
+    recipe = Recipe.load(name)
+    expected = task_of(recipe).content["expected"]
+    assert expected is not None, f"measure again: python -m benchmarks.pages --expected {name} --seeds 5"
+    assert 0.85 < expected["low"] <= expected["accuracy"] <= expected["high"] <= 1
+    assert (expected["seeds"], expected["participants"]) == (5, recipe.number_of_clients)
+    assert task_of(recipe.with_({"rounds.count": 3})).content["expected"] is None
+
+
 def test_without_a_norm_there_are_no_classes_of_noise_to_choose():
     """One participant's noise would drown the reports of all others."""
     content = task_of(Recipe.load("webfed-digits", ["method.norm=", 'method.aggregation={ kind = "mean" }'])).content

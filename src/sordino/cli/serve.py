@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from sordino.web.app import Site
     from sordino.web.hosted_federation import GatewayShare, HostedFederation
 
+DEFAULT = "proven-digits-pages"  #: what is served where nothing is named
+
 
 def serve(
     recipes: Annotated[
-        list[str],
-        typer.Argument(metavar="RECIPE...", help="Shipped recipes by name (`sordino recipes`), or TOML files."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE]...",
+            help=f"Shipped recipes by name (`sordino recipes`), or TOML files; {DEFAULT} with --link if left out.",
+            show_default=False,
+        ),
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     tls_cert: TlsCert = None,
@@ -101,6 +107,8 @@ def serve(
     from sordino.web.limits import Limits
     from sordino.web.server import serve as serve_site
 
+    if not recipes:
+        recipes, link = [DEFAULT], not invite
     if invite and link:
         raise InvalidInput("--invite has a link for each place, and --link one for all: leave one out")
     if invite and absence is not None:

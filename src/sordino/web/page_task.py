@@ -306,6 +306,7 @@ class _Compiler:
             },
             "budget": None if budget is None else {"limit": budget.limit, **_terms(budget)},
             "choices": self._choices(),
+            "expected": _measured(recipe).get("expected"),
             "statement": {
                 "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
@@ -409,7 +410,7 @@ class _Compiler:
         whole = spending(budget, self._releases[0])["epsilon"][-1]
         if isinstance(whole, str):
             return []
-        known, found = _measured(self._recipe), []
+        known, found = _measured_choices(self._recipe), []
         for share in SHARES:
             limit, rounds = share * whole, self._recipe.rounds.count
             own = training if share == 1 else training.with_noise_for(limit, budget.delta, rounds, values)
@@ -506,12 +507,18 @@ def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Js
 Measured = tuple[float | None, float | None]  #: accuracy where everybody chooses a noise, and where one alone does
 
 
-def _measured(recipe: Recipe) -> dict[float, Measured]:
+def _measured_choices(recipe: Recipe) -> dict[float, Measured]:
     """Accuracies that were measured in simulations of a shipped recipe, by noise multiplier; empty for all others."""
-    known = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
+    choices = _measured(recipe).get("choices", {}).values()
+    return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in choices}
+
+
+def _measured(recipe: Recipe) -> JsonObject:
+    """What was measured in simulations of a shipped recipe (`python -m benchmarks.pages`); empty for all others."""
+    known: JsonObject = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
     if recipe.name not in known or Recipe.load(recipe.name).fingerprint != recipe.fingerprint:
         return {}
-    return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
+    return cast(JsonObject, known[recipe.name])
 
 
 __all__ = ["PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]
