@@ -23,6 +23,7 @@ from torch import nn
 from sordino.client.invitation import CommonTerms
 from sordino.errors import InvalidInput
 from sordino.learning import models
+from sordino.learning.columns import NumberColumn
 from sordino.learning.examples import Dataset
 from sordino.learning.losses import CrossEntropy
 from sordino.learning.models import MaskedDropout, Network
@@ -486,7 +487,17 @@ def _input(dataset: Dataset) -> JsonObject:
     constants = dataset.normalisation
     kind = "image" if len(dataset.shape) == 3 else "features"
     told = {"shape": list(dataset.shape), "mean": list(constants.mean), "std": list(constants.std), "kind": kind}
-    return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {})
+    return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {"columns": _columns(dataset)})
+
+
+def _columns(dataset: Dataset) -> list[JsonObject] | None:
+    """What the values of a table's record are called, and the public ends of their scales; None without names."""
+    names = dataset.feature_names
+    if len(names) != dataset.shape[0]:
+        return None
+    scales = {name: (rule.low, rule.high) for name, rule in dataset.rules.items() if isinstance(rule, NumberColumn)}
+    ends = (scales.get(name, (None, None)) for name in names)
+    return [{"name": name, "low": low, "high": high} for name, (low, high) in zip(names, ends, strict=True)]
 
 
 def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[JsonObject]:
