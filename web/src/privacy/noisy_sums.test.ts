@@ -183,6 +183,7 @@ describe("a task of sums", () => {
     ["a network of two layers", (t: any) => t.model.layers.push({ kind: "relu", name: "relu" })],
     ["plans without a whitening", (t: any) => delete t.plan.arrays.left],
     ["bare plans for ever", (t: any) => (t.plan.bare = 4)],
+    ["columns of a table", (t: any) => (t.input.columns = [{ name: "age", low: null, high: null }])],
   ])("with %s is refused", (_, change) => {
     const task = digits();
     change(task);
