@@ -123,6 +123,7 @@ export class DataChoice {
           `${listed(parts)}. Only you see these figures.`,
         ),
       ),
+      summary.matched !== undefined && this.task.input.kind === "features" && h("p", { class: "small matched" }, matchedWords(summary.matched)),
       few(summary.records, enough(this.task)) && h("p", { class: "note", "data-enough": enough(this.task) }, fewWords(summary.records, this.task, this.sample)),
       summary.notes.length > 0 &&
         h("div", { class: "note warn" }, h("ul", {}, ...summary.notes.map((note) => h("li", {}, note)))),
@@ -333,7 +334,7 @@ export class DataChoice {
       h(
         "p",
         {},
-        `A table saved as CSV: a first line with names, then one example a line, with ${counted(values, "number")} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
+        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
       h("div", { class: "field" }, h("label", { for: "table-label" }, "Column that says what it is"), column),
@@ -351,6 +352,19 @@ function options(task: Task): Option[] {
   return all.filter(({ kind }) =>
     kind === "drawings" ? isGrey(task) : kind === "images" ? task.input.kind === "image" : true,
   );
+}
+
+/** What a line of a table has to hold. */
+function tableWords({ input }: Task, values: number): string {
+  const names = (input.columns ?? []).map(({ name }) => name);
+  if (names.length === 0) return counted(values, "number");
+  return names.length <= 12 ? `the columns ${listed(names)}` : `the columns ${names.slice(0, 10).join(", ")} and ${names.length - 10} more`;
+}
+
+/** Which columns of a table were taken for what. */
+export function matchedWords({ columns, label }: { columns: readonly string[]; label: string }): string {
+  const shown = columns.length <= 12 ? listed([...columns]) : `${columns.slice(0, 10).join(", ")} and ${columns.length - 10} more`;
+  return `Learns from ${counted(columns.length, "column")}: ${shown}. What it is stands in “${label}”.`;
 }
 
 /** How many examples of one participant the federation reckons with; a plain guess where it does not say. */

@@ -1,9 +1,10 @@
 /** A federation at first sight: what it is, who is here, what is proven, what to expect, and one button. */
 
-import type { Detail, Expected, SuggestedBudget, Summary } from "./api.ts";
+import type { Detail, Expected, SuggestedBudget, Summary, Task } from "./api.ts";
 import { fill, h, type Child } from "./dom.ts";
 import { full, fullWords, over, purpose, stateWords } from "./front.ts";
 import { samplePictures } from "./sample_pictures.ts";
+import { stopsOf, termsOf } from "./stops.ts";
 import { CASES, counted, inHundred, NO_MEANINGFUL_PROTECTION, percent, surest, titled } from "./words.ts";
 
 /** More places than this are told in words alone. */
@@ -15,6 +16,7 @@ export class FirstSight {
   private readonly here = h("div", { class: "here" });
 
   constructor(detail: Detail, invited: boolean, several: boolean) {
+    const whole = wholeBudget(detail.task);
     this.element = h(
       "section",
       { class: "first-sight", "aria-labelledby": "title" },
@@ -34,7 +36,7 @@ export class FirstSight {
       h(
         "ul",
         { class: "plain-facts" },
-        h("li", { class: detail.budget?.basis === "proven" ? "proven" : "open" }, protectionLine(detail.budget)),
+        h("li", { class: whole?.basis === "proven" ? "proven" : "open" }, protectionLine(whole)),
         ...expectedLines(detail.task.expected ?? null).map((line) => h("li", {}, line)),
       ),
     );
@@ -63,13 +65,20 @@ function dots(one: Summary): Child {
 }
 
 export function placesWords({ clients, free, starts_in: soon }: Pick<Summary, "clients" | "free" | "starts_in">): string {
-  const places = `${free} of ${counted(clients, "place")} ${free === 1 ? "is" : "are"} free.`;
+  const places = free === clients ? `All ${counted(clients, "place")} are free.` : `${free} of ${counted(clients, "place")} ${free === 1 ? "is" : "are"} free.`;
   return typeof soon === "number" ? `The first round begins in ${counted(Math.ceil(soon), "second")}. ${places}` : places;
 }
 
+/** The budget that the federation suggests, else what all of its rounds cost; null where neither is known. */
+export function wholeBudget(task: Task): Pick<SuggestedBudget, "limit" | "delta" | "basis" | "adjacency"> | null {
+  if (task.budget !== null) return task.budget;
+  const limit = stopsOf(task).at(-1)?.limit ?? Infinity;
+  return Number.isFinite(limit) ? { ...termsOf(task), limit } : null;
+}
+
 /** What is proven, in one plain line: how often somebody who sees everything could be right. */
-export function protectionLine(budget: SuggestedBudget | null): string {
-  if (budget === null) return "Protection: you set it in the next step.";
+export function protectionLine(budget: ReturnType<typeof wholeBudget>): string {
+  if (budget === null) return "Nothing is proven about what leaves: take part with public examples.";
   if (budget.basis !== "proven") return "Protection is claimed and not proven here: take part with public examples.";
   const [question] = CASES[budget.adjacency] ?? CASES["client"]!;
   if (budget.limit > NO_MEANINGFUL_PROTECTION) return "No meaningful protection is proven: take part with public examples.";

@@ -105,7 +105,7 @@ export function stateBadges(one: Pick<Summary, "state" | "free">): HTMLElement[]
 }
 
 export function stateWords(one: Summary): string {
-  const here = `${counted(one.participants, "participant")} here now`;
+  const here = one.participants === 0 ? "nobody is here now" : `${counted(one.participants, "participant")} here now`;
   const goes = one.round > 0 ? "goes on" : "begins";
   if (one.state === "waiting" && one.participants >= one.quorum) return `${capital(here)}; it ${goes} in a moment.`;
   if (one.state === "waiting") return `${capital(here)}; it ${goes} with ${one.quorum === 1 ? "the first" : one.quorum}.`;

@@ -5,11 +5,13 @@ import type { Task } from "./api.ts";
 import { pictureSize } from "./data_choice.ts";
 import { fill, h, say } from "./dom.ts";
 import { Pad } from "./pad.ts";
+import { tableView } from "./try_table.ts";
 import { percent } from "./words.ts";
 
 const PAUSE = 120;
 
 export function tryView(task: Task, session: Pick<Session, "predict">): HTMLElement {
+  if (task.input.kind === "features") return tableView(task, session);
   const verdict = h("p", { class: "verdict", role: "status" }, "Draw something.");
   const answers = h("ol", { class: "answers", "aria-label": "How sure the model is" });
   let timer = 0;

@@ -28,14 +28,14 @@ export interface Field extends Column {
   value: number;
 }
 
-/** Fields in the order of the model's inputs; the usual value is the mean, else the middle of the range. */
+/** Fields in the order of the model's inputs; the usual value is the middle of the range, else the mean. */
 export function fieldsOf({ input }: Pick<Task, "input">): Field[] {
   const count = input.shape.reduce((product, side) => product * side, 1);
   const means = input.mean !== undefined && input.mean.length === count && count > 1 ? input.mean : null;
   return Array.from({ length: count }, (_, k) => {
     const { name, low, high } = input.columns?.[k] ?? { name: `column ${k + 1}`, low: null, high: null };
-    const middle = low !== null && high !== null ? (low + high) / 2 : 0;
-    return { name, low, high, value: Number((means?.[k] ?? middle).toPrecision(4)) };
+    const usual = low !== null && high !== null ? (low + high) / 2 : (means?.[k] ?? 0);
+    return { name, low, high, value: Number(usual.toPrecision(4)) };
   });
 }
 

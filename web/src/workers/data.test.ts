@@ -58,6 +58,8 @@ describe("a table", () => {
     const { x, y, summary } = await load(text, named);
     expect([...x]).toEqual([1, 2]);
     expect([...y]).toEqual([1]);
+    expect(summary.matched?.columns.map((name) => name.toLowerCase())).toEqual(["age", "bmi"]);
+    expect(["class", "label", "ill"]).toContain(summary.matched?.label);
     expect(summary.notes.length).toBe(extra.length ? 1 : 0);
     for (const name of extra) expect(summary.notes[0]).toContain(name);
   });

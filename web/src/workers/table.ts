@@ -7,6 +7,14 @@ export interface RawRecords {
   x: Float32Array;
   y: Int32Array;
   notes: string[];
+  /** which columns of a table became what */
+  matched?: Matched;
+}
+
+/** Columns by the names that a table gives them: what is learnt from, in the model's order, and the class. */
+export interface Matched {
+  columns: string[];
+  label: string;
 }
 
 const MOST_PROBLEMS = 3;
@@ -49,7 +57,8 @@ export function readTable(text: string, task: Task, labelColumn?: string): RawRe
     const more = bad > problems.length ? ` (and ${bad - problems.length} more lines)` : "";
     throw new Refused(`${problems.join("; ")}${more}. Correct these lines and choose the file again`);
   }
-  return { x, y, notes: columns.notes };
+  const matched = { columns: columns.positions.map((k) => columns.names[k]!), label: columns.names[columns.label]! };
+  return { x, y, notes: columns.notes, matched };
 }
 
 /** All columns but the class, in their order. */
