@@ -20,7 +20,7 @@ try {
     what: "pages",
     joined: people.map(({ joined }) => joined),
     first,
-    device: await people[0].page.textContent(".actions + p"),
+    device: await people[0].page.textContent(".device"),
     browser: browser.version(),
     problems: people.flatMap(({ problems }) => problems),
   });

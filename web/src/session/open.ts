@@ -75,7 +75,7 @@ class PageSession implements Session {
   #training: number | null = null;
   /** `last` where it was fetched after the end: there is no newer one */
   #model: { round: number; parameters: Float32Array; last: boolean } | null = null;
-  #fetching: Promise<void> | null = null;
+  #fetching: { last: boolean; done: Promise<void> } | null = null;
   #plan: Uint8Array<ArrayBuffer> | null = null;
   #step = "";
   #turn: Promise<void> = Promise.resolve();
@@ -174,8 +174,10 @@ class PageSession implements Session {
   async #newestModel(): Promise<{ round: number; parameters: Float32Array }> {
     const over = ENDED.includes(this.#state);
     if (this.#model && this.#model.round >= this.#round && (this.#model.last || !over)) return this.#model;
-    this.#fetching ??= this.#fetchModel(over).finally(() => (this.#fetching = null));
-    await this.#fetching;
+    if (this.#fetching?.last !== over) this.#fetching = { last: over, done: this.#fetchModel(over) }; // one from before the end may be too old
+    const { done } = this.#fetching;
+    await done;
+    if (this.#fetching?.done === done) this.#fetching = null;
     if (!this.#model) throw new Refused("there is no model yet: wait for the first round");
     return this.#model;
   }
@@ -187,9 +189,10 @@ class PageSession implements Session {
   }
 
   #learn(model: { round: number; parameters: Float32Array; last: boolean }): void {
-    const newer = model.round > (this.#model?.round ?? -1);
+    const known = this.#model;
+    if (known && (known.last || model.round < known.round) && !model.last) return; // it came late
     this.#model = model;
-    if (newer) this.#tell({ type: "model", round: model.round, parameters: model.parameters });
+    if (model.round > (known?.round ?? -1)) this.#tell({ type: "model", round: model.round, parameters: model.parameters });
   }
 
   // --- getting ready

@@ -261,6 +261,28 @@ describe("taking part", () => {
     expect(heard("model")[2]).toMatchObject({ round: 20 });
   });
 
+  test("asks again at the end, though an older model is still on its way", async () => {
+    const older = door();
+    let asked = 0;
+    const slow = (async (address: string) => {
+      if (!address.endsWith("/model.bin")) return served(address);
+      const first = (asked += 1) === 1;
+      if (first) await older.pass();
+      return new Response(new Float32Array(650), { headers: { "X-Sordino-Round": first ? "0" : "20" } });
+    }) as typeof fetch;
+    session = begin({}, { fetch: slow });
+    await session.start();
+    const early = session.predict({ width: 8, height: 8, pixels: new Uint8Array(64) });
+    await older.reached;
+    server.now.say({ type: "ended" });
+    await until(() => heard("model").length);
+    older.open();
+    await early;
+    expect(heard("model")).toMatchObject([{ round: 20 }]);
+    expect(await session.predict({ width: 8, height: 8, pixels: new Uint8Array(64) })).toMatchObject({ round: 20 });
+    expect(asked).toBe(2);
+  });
+
   test("a forged plan neither ends the round that is trained, nor costs one", async () => {
     await session.leave();
     const training = door();

@@ -32,7 +32,8 @@ export interface ChartFrame {
   y: (value: number) => string;
 }
 
-const WIDTH = 440;
+/** A drawing is about as wide as it is shown, so that its words are as large as others and do not meet. */
+const [WIDE, NARROW] = [440, 330];
 const HEIGHT = 230;
 const LEFT = 58;
 const RIGHT = 70;
@@ -42,7 +43,9 @@ const BOTTOM = 30;
 /** A chart that can be drawn anew whenever there is something new. */
 export class Chart {
   readonly element: HTMLElement;
-  private readonly svg = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  private readonly svg = s("svg", { role: "img" });
+  private readonly note = h("p");
+  private width = WIDE;
   private readonly legend = h("ul", { class: "legend" });
   private readonly body = h("tbody");
   private readonly head = h("thead");
@@ -50,6 +53,7 @@ export class Chart {
 
   constructor(frame: ChartFrame) {
     this.frame = frame;
+    this.note.textContent = frame.note;
     const table = h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": `${frame.title}: figures` },
@@ -58,15 +62,22 @@ export class Chart {
     this.element = h(
       "figure",
       { class: "chart" },
-      h("figcaption", {}, h("h3", {}, frame.title), h("p", {}, frame.note)),
+      h("figcaption", {}, h("h3", {}, frame.title), this.note),
       this.svg,
       this.legend,
       details("The same as a table", table),
     );
   }
 
+  /** Other words below the title. */
+  explain(words: string): void {
+    if (this.note.textContent !== words) this.note.textContent = words;
+  }
+
   draw(content: ChartContent): void {
-    const scale = scaleOf(content);
+    this.width = matchMedia("(max-width: 40rem)").matches ? NARROW : WIDE;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
+    const scale = scaleOf(content, this.width);
     this.svg.setAttribute("aria-label", content.summary);
     this.svg.replaceChildren(
       ...this.axes(scale),
@@ -84,13 +95,13 @@ export class Chart {
     const parts: SVGElement[] = [];
     for (const y of scale.yTicks) {
       const kind = y === 0 ? "foot-line" : "grid-line";
-      parts.push(s("line", { class: kind, x1: LEFT, x2: WIDTH - RIGHT, y1: scale.y(y), y2: scale.y(y) }));
+      parts.push(s("line", { class: kind, x1: LEFT, x2: this.width - RIGHT, y1: scale.y(y), y2: scale.y(y) }));
       parts.push(s("text", { x: LEFT - 8, y: scale.y(y) + 4.5, "text-anchor": "end" }, this.frame.y(y)));
     }
     for (const x of scale.xTicks) {
       parts.push(s("text", { x: scale.x(x), y: HEIGHT - 10, "text-anchor": "middle" }, x));
     }
-    parts.push(s("text", { x: WIDTH, y: HEIGHT - 10, "text-anchor": "end" }, this.frame.x));
+    parts.push(s("text", { x: this.width, y: HEIGHT - 10, "text-anchor": "end" }, this.frame.x));
     return parts;
   }
 
@@ -115,7 +126,7 @@ export class Chart {
     if (content.limit === undefined) return [];
     const y = scale.y(content.limit.y);
     return [
-      s("line", { class: "limit", x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y }),
+      s("line", { class: "limit", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }),
       s("text", { class: "limit-text", x: LEFT + 6, y: y - 6 }, content.limit.name),
     ];
   }
@@ -147,16 +158,16 @@ interface Scale {
   yTicks: number[];
 }
 
-function scaleOf(content: ChartContent): Scale {
+export function scaleOf(content: Pick<ChartContent, "series" | "last" | "top" | "limit">, width: number): Scale {
   const all = content.series.flatMap(({ points }) => points);
   const right = Math.max(1, content.last, ...all.map(({ x }) => x));
   const step = niceStep(Math.max(content.top, content.limit?.y ?? 0, ...all.map(({ y }) => y)), 5);
   const top = step * Math.ceil(Math.max(content.top, content.limit?.y ?? 0, ...all.map(({ y }) => y)) / step - 1e-9);
-  const xStep = Math.ceil(niceStep(right, 5, [1, 2, 5, 10]));
+  const xStep = Math.ceil(niceStep(right, width < WIDE ? 4 : 5, [1, 2, 5, 10]));
   const ticks = (end: number, by: number): number[] =>
     Array.from({ length: Math.floor(end / by + 1e-9) + 1 }, (_, k) => Number((k * by).toPrecision(12)));
   return {
-    x: (value) => LEFT + (value / right) * (WIDTH - LEFT - RIGHT),
+    x: (value) => LEFT + (value / right) * (width - LEFT - RIGHT),
     y: (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM),
     xTicks: ticks(right, xStep),
     yTicks: ticks(top, step),

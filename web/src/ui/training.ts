@@ -1,4 +1,4 @@
-/** Taking part: what is happening now, the charts, what has left, and the end. */
+/** Taking part: the lobby, what is happening now, the model to try, the noise, the charts, what has left, and the end. */
 
 import type { BudgetState, LedgerEntry, Session, SessionEvent, SessionState } from "../session/session.ts";
 import { AccountsView } from "./account.ts";
@@ -7,6 +7,8 @@ import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
 import { statementCard } from "./federation.ts";
 import { askingWords, placeWords, sentence } from "./front.ts";
+import { type Attendance, invitation, inviteView, lobbyWords, PlacesView } from "./lobby.ts";
+import { NoiseView } from "./noise_view.ts";
 import type { Build } from "./statement_view.ts";
 import { tryView } from "./try_model.ts";
 import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
@@ -21,6 +23,10 @@ interface Setting {
 }
 
 const STOPPED: readonly SessionState[] = ["ended", "left", "failed"];
+/** States in which no plans are answered, so that newer models have to be asked for. */
+const WITHOUT_PLANS: readonly SessionState[] = ["paused", "declined"];
+/** With fewer examples of each class than this a page says that they are few. */
+const FEW = 2;
 
 export class TrainingView {
   readonly element: HTMLElement;
@@ -28,12 +34,18 @@ export class TrainingView {
   private readonly setting: Setting;
   private readonly now = h("p", { class: "now" });
   private readonly more = h("p", { class: "now-more" });
+  private readonly places = new PlacesView();
   private readonly progress = h("progress", { max: 1, value: 0, "aria-label": "Rounds done" });
+  private readonly progressWords = h("p", { class: "small quiet" });
   private readonly troubles = h("div", { role: "alert", class: "troubles" });
   private readonly notes = h("div", { class: "notes" });
-  private readonly pauseButton = h("button", { type: "button", class: "main" }, "Pause");
-  private readonly leaveButton = h("button", { type: "button" }, "Leave…");
-  private readonly device = h("p", { class: "small quiet" });
+  private readonly pauseButton = h("button", { type: "button", class: "plain" }, "Pause");
+  private readonly leaveButton = h("button", { type: "button", class: "plain" }, "Leave…");
+  private readonly device = h("p", { class: "small quiet device" });
+  private readonly few = h("p", { class: "small quiet", hidden: true });
+  private readonly noise: NoiseView;
+  private readonly invite: HTMLElement | null;
+  private readonly charts = h("div", { class: "two" });
   private readonly accuracyChart: Chart;
   private readonly budgetChart: Chart;
   private readonly kept = h("p", { class: "small quiet" });
@@ -41,15 +53,18 @@ export class TrainingView {
   private readonly sentTable = h("table", { hidden: true });
   private readonly statement = h("div");
   private readonly sentWords = h("p", { class: "quiet" });
-  private readonly trying = h("section", { class: "card", "aria-labelledby": "try", hidden: true });
   private accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
   private round = 0;
   private rounds: number;
-  private needed = 0;
+  /** rounds that are over */
+  private done: number;
   private declinedSince: number | null = null;
-  private connected = 0;
+  private attendance: Attendance;
+  /** when the first round begins, in milliseconds since 1970 */
+  private startsAt: number | null = null;
+  private countdown: ReturnType<typeof setInterval> | undefined;
 
   constructor(session: Session, setting: Setting) {
     this.session = session;
@@ -57,7 +72,14 @@ export class TrainingView {
     this.accounts = new AccountsView(setting.detail.statement);
     this.rounds = setting.detail.rounds;
     this.round = setting.detail.round;
-    for (const entry of setting.detail.history) this.noteAccuracy(entry);
+    this.done = setting.detail.round;
+    const { clients, quorum, participants, starts_in, history, task } = setting.detail;
+    this.attendance = { connected: Math.max(1, participants), needed: quorum, places: clients, startsIn: null };
+    this.countFrom(starts_in ?? null);
+    const link = invitation(setting.detail, location);
+    this.invite = link === null ? null : inviteView(link);
+    this.noise = new NoiseView(task);
+    for (const entry of history) this.noteAccuracy(entry);
     this.accuracyChart = new Chart({
       title: "How good the model is",
       note: "Share of unseen test examples that the shared model gets right, measured by the server after each round.",
@@ -96,37 +118,47 @@ export class TrainingView {
   private layout(): HTMLElement {
     const { detail, build } = this.setting;
     const head = ["time", "round", "what", "size", "epsilon after", "state"];
-    fill(this.trying, h("h2", { id: "try" }, "Try the model"), tryView(detail.task, this.session));
     fill(
       this.sentTable,
       h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
       this.sentBody,
     );
     fill(this.statement, statementCard(detail, build, this.accounts));
+    fill(
+      this.charts,
+      h("div", { class: "card" }, this.accuracyChart.element),
+      h("div", { class: "card" }, this.budgetChart.element),
+    );
     return h(
       "div",
       {},
       h("h1", {}, titled(detail.title)),
       h(
         "section",
-        { class: "card", "aria-labelledby": "now" },
+        { class: "happening", "aria-labelledby": "now" },
         h("h2", { id: "now", class: "unseen" }, "What is happening"),
         this.now,
         this.more,
+        this.places.element,
         this.progress,
-        h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
-        this.device,
-        this.kept,
+        this.progressWords,
+        this.few,
       ),
       this.troubles,
       this.notes,
       h(
         "div",
-        { class: "two" },
-        h("div", { class: "card" }, this.accuracyChart.element),
-        h("div", { class: "card" }, this.budgetChart.element),
+        { class: "hero" },
+        h(
+          "section",
+          { class: "card", "aria-labelledby": "try" },
+          h("h2", { id: "try" }, "Try the model"),
+          tryView(detail.task, this.session, (renew) => this.onModel(renew)),
+        ),
+        this.invite,
       ),
-      this.trying,
+      this.noise.element,
+      this.charts,
       h(
         "section",
         { class: "card", "aria-labelledby": "sent" },
@@ -138,8 +170,34 @@ export class TrainingView {
           this.sentTable,
         ),
       ),
+      h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
+      this.kept,
+      this.device,
       this.statement,
     );
+  }
+
+  /** Calls back when there is a newer model to answer with. */
+  private onModel(renew: () => void): void {
+    this.session.subscribe((event) => {
+      const missed = event.type === "accuracy" && WITHOUT_PLANS.includes(this.session.state);
+      if (event.type === "model" || missed) renew();
+    });
+  }
+
+  private countFrom(startsIn: number | null): void {
+    clearInterval(this.countdown);
+    this.startsAt = startsIn === null ? null : Date.now() + 1000 * startsIn;
+    if (startsIn === null) return;
+    this.countdown = setInterval(() => {
+      if (!this.isLobby || !this.element.isConnected) return clearInterval(this.countdown);
+      if (this.session.state === "waiting") this.showState("waiting");
+    }, 1000);
+  }
+
+  /** Whether the first round has yet to begin. */
+  private get isLobby(): boolean {
+    return this.round === 0 && !STOPPED.includes(this.session.state);
   }
 
   /** The federation is over: its statement is about what was really released. */
@@ -162,12 +220,30 @@ export class TrainingView {
           this.note("good", "Welcome back. The server knows this page again, and your record is as it was.");
         return this.setting.announce(event.resumed ? "Joined again." : "Joined.");
       case "participants":
-        this.connected = event.connected;
-        this.needed = event.needed;
+        this.attendance = {
+          connected: Math.max(1, event.connected), // this page is one of them, though it may have just come
+          needed: event.needed,
+          places: event.places ?? this.attendance.places,
+          startsIn: null,
+        };
+        this.countFrom(event.startsIn);
         return this.showState(this.session.state);
+      case "data":
+        this.few.hidden = event.summary.records >= FEW * event.summary.perClass.length;
+        return say(
+          this.few,
+          `You take part with ${counted(event.summary.records, "example")}. That is few: the model learns little from them, and the noise hides most of it.`,
+        );
+      case "model":
+        this.done = Math.max(this.done, event.round);
+        this.noise.noteModel(event);
+        return this.draw();
+      case "noise":
+        return this.noise.noteReport(event);
       case "round":
         this.round = event.round;
         this.rounds = event.rounds;
+        this.showState(this.session.state);
         return this.draw();
       case "progress":
         return say(
@@ -175,12 +251,10 @@ export class TrainingView {
           `${event.doing === "features" ? "Computing features of your examples: number" : "Learning from your examples: step"} ${event.step} of ${event.steps}. Nothing has left in this round yet.`,
         );
       case "released":
-        this.trying.hidden = false;
         void this.refreshLedger();
         return this.setting.announce(`Round ${event.round} of ${this.rounds}: your part is done.`);
       case "accuracy":
         this.noteAccuracy(event);
-        this.trying.hidden = false;
         return this.draw();
       case "budget":
         this.budget = event.budget;
@@ -202,7 +276,6 @@ export class TrainingView {
       case "error":
         return this.trouble(event.message, event.final);
       case "ended":
-        this.trying.hidden = false;
         return void this.refreshLedger();
     }
   }
@@ -222,7 +295,7 @@ export class TrainingView {
         "Your budget is used up",
         "You are still connected and see how it goes on, but nothing leaves this page any more.",
       ],
-      ended: ["Done. Thank you.", "This federation is over. The model is below: try it."],
+      ended: ["Done. Thank you.", "This federation is over. Try the model that came out of it."],
       left: ["You have left", "Nothing more leaves. Your record stays in this browser."],
       failed: ["Stopped", "Nothing more leaves this page."],
     };
@@ -234,7 +307,13 @@ export class TrainingView {
     const stopped = STOPPED.includes(state);
     this.pauseButton.hidden = stopped || state === "declined";
     this.leaveButton.hidden = stopped;
-    this.progress.hidden = state === "failed" || state === "left"; // nothing goes on here
+    this.progress.hidden = this.isLobby || state === "failed" || state === "left"; // nothing goes on here
+    this.progressWords.hidden = this.progress.hidden;
+    this.places.element.hidden = !this.isLobby || state === "preparing" || state === "new";
+    this.places.show(this.attendance);
+    this.charts.hidden = this.isLobby; // they would be empty
+    if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
+    this.device.hidden = stopped;
     say(this.kept, placeWords(state, this.setting.detail));
     this.kept.hidden = this.kept.textContent === "";
     if (state === "declined" || state === "paused" || stopped) this.setting.announce(`${head}. ${rest}`);
@@ -242,16 +321,15 @@ export class TrainingView {
   }
 
   private waitingWords(): [string, string] {
-    if (this.connected < this.needed) {
-      return [
-        "Waiting for others",
-        `${counted(this.connected, "participant")} here, ${this.needed} are needed. It ${this.round === 0 ? "begins" : "goes on"} by itself.`,
-      ];
+    const { connected, needed } = this.attendance;
+    if (this.round === 0) {
+      const startsIn = this.startsAt === null ? null : (this.startsAt - Date.now()) / 1000;
+      return lobbyWords({ ...this.attendance, startsIn });
     }
-    return [
-      this.round === 0 ? "You are in" : `Round ${this.round} of ${this.rounds}: your part is done`,
-      "Waiting for the server and the other participants.",
-    ];
+    if (connected < needed) {
+      return [`Waiting for ${needed - connected} more`, `${connected} of ${needed} who are needed are here. It goes on by itself.`];
+    }
+    return [`Round ${this.round} of ${this.rounds}: your part is done`, "Waiting for the server and the other participants."];
   }
 
   private showDevice(device: string, threads: number, notes: readonly string[]): void {
@@ -365,8 +443,9 @@ export class TrainingView {
 
   private draw(): void {
     this.progress.max = this.rounds;
-    const done = Math.max(0, ...this.accuracies.keys(), this.spent.at(-1)?.x ?? 0);
-    this.progress.value = Math.min(done, this.rounds);
+    const done = Math.min(this.rounds, Math.max(this.done, ...this.accuracies.keys()));
+    this.progress.value = done;
+    say(this.progressWords, `${done} of ${counted(this.rounds, "round")} ${done === 1 ? "is" : "are"} done.`);
     const points = [...this.accuracies].sort(([a], [b]) => a - b).map(([x, y]) => ({ x, y }));
     const last = points.at(-1);
     this.accuracyChart.draw({
@@ -407,7 +486,16 @@ export class TrainingView {
       ...limit,
       summary: words || "Nothing is spent yet.",
     });
-    const note = this.budgetChart.element.querySelector("figcaption p");
-    if (note !== null && words !== "") say(note, words);
+    if (words !== "") this.budgetChart.explain(`${words}${firstCostsMost(points.map(({ y }) => y), budget?.afterNext ?? null) ? ` ${FIRST_REPORT}` : ""}`);
   }
+}
+
+const FIRST_REPORT =
+  "The first report costs most: delta, the small chance that this bound fails, is paid for once, and every later report adds less.";
+
+/** Whether the first report cost more than each later one; `next` is what the record would say after one more. */
+export function firstCostsMost(spent: readonly number[], next: number | null): boolean {
+  const all = next === null || !Number.isFinite(next) ? spent : [...spent, next];
+  const [first, ...later] = all.map((value, k) => value - (all[k - 1] ?? 0));
+  return first !== undefined && later.length > 0 && later.every((step) => step < 0.9 * first);
 }

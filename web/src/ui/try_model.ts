@@ -1,75 +1,98 @@
-/** Trying the model on an own drawing. The drawing and the answer stay in the page. */
+/** Trying the model on an example of one's own. The example and the answer stay in the page. */
 
 import type { Prediction, Session } from "../session/session.ts";
+import { wordsOf } from "../wire/refusal.ts";
 import type { Task } from "./api.ts";
 import { pictureSize } from "./data_choice.ts";
-import { fill, h, say } from "./dom.ts";
-import { Pad } from "./pad.ts";
-import { tableView } from "./try_table.ts";
+import { fill, h, s, say } from "./dom.ts";
+import { sentence } from "./front.ts";
+import { Pad, thumbnail } from "./pad.ts";
 import { percent } from "./words.ts";
 
+/** Milliseconds without a stroke after which the model is asked. */
 const PAUSE = 120;
+/** Classes that are shown at most, the likeliest first where there are more. */
+const MOST_BARS = 12;
 
-export function tryView(task: Task, session: Pick<Session, "predict">): HTMLElement {
-  if (task.input.kind === "features") return tableView(task, session);
-  const verdict = h("p", { class: "verdict", role: "status" }, "Draw something.");
+/** Asks the model; `onModel` calls back whenever there is a newer one, and then what was drawn is asked about again. */
+export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel: (renew: () => void) => void = () => {}): HTMLElement {
+  if (task.input.kind === "features") return h("p", { class: "quiet" }, "This model reads tables: there is nothing to draw.");
+  return drawView(task, predictor, onModel);
+}
+
+function drawView(task: Task, predictor: Pick<Session, "predict">, onModel: (renew: () => void) => void): HTMLElement {
+  const [height, width] = pictureSize(task);
+  const says = h("span", { class: "says" });
+  const answer = h("b", { class: "answer" });
+  const verdict = h("p", { class: "verdict", role: "status" }, says, answer);
+  const age = h("p", { class: "small quiet" });
   const answers = h("ol", { class: "answers", "aria-label": "How sure the model is" });
+  const seen = h("div", { class: "seen" });
   let timer = 0;
-  const ask = (): void => {
-    window.clearTimeout(timer);
-    if (pad.isEmpty) {
-      say(verdict, "Draw something.");
-      return fill(answers);
+  let asked = 0;
+  const tell = (words: string, best = ""): void => {
+    say(says, words);
+    say(answer, best);
+  };
+  const look = (): void => fill(seen, thumbnail(pad.picture(width, height), `The drawing as the model sees it, ${width} by ${height} points`));
+  const ask = async (): Promise<void> => {
+    const turn = (asked += 1);
+    try {
+      const prediction = await predictor.predict(pad.picture(width, height));
+      if (turn === asked) show(prediction);
+    } catch (problem) {
+      if (turn === asked) tell(sentence(wordsOf(problem)));
     }
-    timer = window.setTimeout(async () => {
-      const [height, width] = pictureSize(task);
-      try {
-        show(await session.predict(pad.picture(width, height)));
-      } catch (problem) {
-        say(verdict, problem instanceof Error ? problem.message : "The model could not be asked.");
-      }
-    }, PAUSE);
+  };
+  const changed = (): void => {
+    window.clearTimeout(timer);
+    look();
+    if (!pad.isEmpty) return void (timer = window.setTimeout(() => void ask(), PAUSE));
+    asked += 1; // what was asked about is gone
+    tell("Draw something: the model answers.");
+    say(age, "");
+    fill(answers);
   };
   const show = (prediction: Prediction): void => {
     const name = (k: number): string => task.classes[k] ?? String(k);
-    say(verdict, `The model says: ${name(prediction.best)}`);
-    const order = prediction.probabilities
-      .map((share, k) => ({ share, k }))
-      .sort((a, b) => b.share - a.share)
-      .slice(0, 3);
-    fill(
-      answers,
-      ...order.map(({ share, k }) =>
-        h(
-          "li",
-          { class: k === prediction.best ? "best" : "" },
-          h("span", {}, name(k)),
-          h("meter", { min: 0, max: 1, value: share.toFixed(3), "aria-label": `${name(k)}: ${percent(share, 0)}` }),
-          h("span", {}, percent(share, 0)),
-        ),
-      ),
-    );
+    if (prediction.round === 0) tell("The model has not learnt yet: it only guesses.");
+    else tell("The model says: ", name(prediction.best));
+    say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model after round ${prediction.round}.`);
+    const all = prediction.probabilities.map((share, k) => ({ share, k }));
+    const shown = all.length <= MOST_BARS ? all : all.sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
+    fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, prediction.round !== 0 && k === prediction.best)));
   };
-  const pad = new Pad("Draw here to try the model", () => ask());
+  const pad = new Pad("Draw here to try the model", changed);
+  changed();
+  onModel(() => {
+    if (!pad.isEmpty) void ask();
+  });
   return h(
     "div",
-    { class: "pad-and-side" },
+    { class: "trying" },
+    pad.canvas,
     h(
       "div",
-      {},
-      pad.canvas,
-      h("div", { class: "row" }, h("button", { type: "button", onclick: () => pad.clear() }, "Clear")),
+      { class: "heard" },
+      h("figure", {}, seen, h("figcaption", { class: "small quiet" }, "As the model sees it")),
+      h("div", {}, verdict, age),
+      h("button", { type: "button", onclick: () => pad.clear() }, "Clear"),
     ),
+    answers,
     h(
-      "div",
-      {},
-      verdict,
-      answers,
-      h(
-        "p",
-        { class: "small quiet" },
-        "Your drawing is not sent anywhere: the model is in this page. It knows only what it was trained on, so it also gives an answer to a drawing of a cat.",
-      ),
+      "p",
+      { class: "small quiet stays" },
+      "Your drawing is not sent anywhere: the model is in this page. It knows only what it was trained on, so it also gives an answer to a drawing of a cat.",
     ),
+  );
+}
+
+function bar(name: string, share: number, best: boolean): HTMLElement {
+  return h(
+    "li",
+    { class: best ? "best" : "" },
+    h("span", { class: "class" }, name),
+    s("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { width: 100 * share, height: 1 })),
+    h("span", {}, percent(share, 0)),
   );
 }
