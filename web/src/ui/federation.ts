@@ -77,7 +77,7 @@ export class FederationView {
 }
 
 /** Everything that there is to know, one tap away. */
-function detailsOf(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
+export function detailsOf(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
   return h(
     "section",
     { class: "more", "aria-label": "Details" },
@@ -116,14 +116,3 @@ function classWords(classes: readonly string[]): string {
     : `${classes.slice(0, 10).join(", ")} and ${classes.length - 10} more`;
 }
 
-export function statementCard(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
-  return h(
-    "section",
-    { class: "card", "aria-labelledby": "statement" },
-    h("h2", { id: "statement" }, "Privacy statement"),
-    accounts.element,
-    statementView(detail.statement, "yours"),
-    h("h3", { class: "trust-title" }, "Whom you have to trust"),
-    trustView(build, detail.operator),
-  );
-}

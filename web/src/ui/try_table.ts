@@ -5,8 +5,7 @@ import { wordsOf } from "../wire/refusal.ts";
 import type { Column, Detail, Task } from "./api.ts";
 import { details, fill, h, say } from "./dom.ts";
 import { sentence } from "./front.ts";
-import { tryView } from "./try_model.ts";
-import { percent } from "./words.ts";
+import { bar, tryView } from "./try_model.ts";
 
 /** Milliseconds without a key after which the model is asked. */
 const PAUSE = 150;
@@ -17,10 +16,10 @@ const MOST_BARS = 6;
 const EXAMPLES = 20;
 
 /** A pad or a form, whichever the model reads. */
-export function trialView(detail: Detail, predictor: Pick<Predictor, "predict">): HTMLElement {
-  if (detail.task.input.kind !== "features") return tryView(detail.task, predictor);
+export function trialView(detail: Detail, predictor: Pick<Predictor, "predict">, onModel: (renew: () => void) => void = () => {}): HTMLElement {
+  if (detail.task.input.kind !== "features") return tryView(detail.task, predictor, onModel);
   const some = detail.sample ? () => publicExamples(location.origin, detail.name, detail.task, EXAMPLES) : null;
-  return tableView(detail.task, predictor, some);
+  return tableView(detail.task, predictor, some, onModel);
 }
 
 /** A field of the form: what it is called, what it may hold, and what stands in it at first. */
@@ -46,14 +45,20 @@ export function rangeWords({ low, high }: Pick<Column, "low" | "high">): string 
   return high !== null ? `up to ${high}` : "";
 }
 
-export function tableView(
+function tableView(
   task: Task,
   predictor: Pick<Session, "predict">,
-  examples: (() => Promise<PublicExample[]>) | null = null,
-  onModel: (renew: () => void) => void = () => undefined,
+  examples: (() => Promise<PublicExample[]>) | null,
+  onModel: (renew: () => void) => void,
 ): HTMLElement {
   const fields = fieldsOf(task);
-  const verdict = h("p", { class: "verdict", role: "status" });
+  const says = h("span");
+  const answer = h("b", { class: "answer" });
+  const verdict = h("p", { class: "verdict", role: "status" }, says, answer);
+  const tell = (words: string, best = ""): void => {
+    say(says, words);
+    say(answer, best);
+  };
   const truth = h("p", { class: "small quiet" });
   const answers = h("ol", { class: "answers", "aria-label": "How sure the model is" });
   let [timer, asked] = [0, 0];
@@ -63,12 +68,12 @@ export function tableView(
   const ask = async (): Promise<void> => {
     const turn = (asked += 1);
     const wrong = inputs.findIndex((input) => input.value.trim() === "" || !Number.isFinite(Number(input.value)));
-    if (wrong >= 0) return say(verdict, `Enter a number for “${fields[wrong]!.name}”.`);
+    if (wrong >= 0) return tell(`Enter a number for “${fields[wrong]!.name}”.`);
     try {
       const prediction = await predictor.predict({ values: inputs.map((input) => Number(input.value)) });
       if (turn === asked) show(prediction);
     } catch (problem) {
-      if (turn === asked) say(verdict, sentence(wordsOf(problem)));
+      if (turn === asked) tell(sentence(wordsOf(problem)));
     }
   };
   const changed = (): void => {
@@ -78,7 +83,8 @@ export function tableView(
   };
   const name = (k: number): string => task.classes[k] ?? String(k);
   const show = ({ probabilities, best, round }: Prediction): void => {
-    say(verdict, round === 0 ? "The model has not learnt yet: all answers are the same to it." : `The model says: ${name(best)}`);
+    if (round === 0) tell("The model has not learnt yet: all answers are the same to it.");
+    else tell("The model says: ", name(best));
     const shown = probabilities.map((share, k) => ({ share, k })).sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
     fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, round !== 0 && k === best)));
   };
@@ -116,15 +122,5 @@ function fieldView(field: Field, input: HTMLInputElement): HTMLElement {
     { class: "field" },
     h("label", { for: input.id }, field.name, range !== "" && h("span", { class: "hint" }, ` ${range}`)),
     input,
-  );
-}
-
-function bar(name: string, share: number, best: boolean): HTMLElement {
-  return h(
-    "li",
-    { class: best ? "best" : "" },
-    h("span", {}, name),
-    h("meter", { min: 0, max: 1, value: share.toFixed(3), "aria-label": `${name}: ${percent(share, 0)}` }),
-    h("span", {}, percent(share, 0)),
   );
 }
