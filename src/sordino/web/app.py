@@ -60,6 +60,7 @@ class Site:
     limits: Limits = field(default_factory=Limits)
     origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
     page: Path = PAGE
+    address: str = ""  #: that participants open, if not the one that the operator does
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
@@ -119,6 +120,8 @@ def create_app(site: Site) -> FastAPI:
         app.add_exception_handler(kind, _refused)
     _add_federations(app, site)
     _add_places(app, site)
+    _add_start(app, site)
+    _add_link(app, site)
     _add_downloads(app, site)
     _add_participants(app, site)
     _add_page(app, site)
@@ -154,7 +157,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         content = {
             "protocol": PROTOCOL,
             "version": sordino.__version__,
-            "invited": any(hosted.invitations is not None for hosted in site.federations.values()),
+            "invited": any(hosted.by_invitation for hosted in site.federations.values()),
             "federations": list(site.federations),
             "https": request.url.scheme == "https",
         }
@@ -168,7 +171,13 @@ def _add_federations(app: FastAPI, site: Site) -> None:
     async def federation(name: str, request: Request) -> Response:
         hosted = site.find(name)
         live = hosted.live() if _for_operator(site, request) else None
-        short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
+        own = _at_this_machine(request)
+        short = {
+            **hosted.summary(),
+            "live": live,
+            "may_free": own,
+            "link": _link(site, hosted, request) if own else None,
+        }
         long = {
             "history": site.encode(hosted, "history", hosted.last_round),
             "statement": site.encode(hosted, "statement", hosted.state == "finished"),
@@ -240,6 +249,12 @@ def _for_operator(site: Site, request: Request) -> bool:
     return site.live_for_all or _at_this_machine(request)
 
 
+def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
+    """The link that admits everybody, for the operator alone; None where there is none."""
+    address = site.address or f"{request.url.scheme}://{request.url.netloc}"
+    return None if hosted.link is None else hosted.link_to(address, hosted.link.token)
+
+
 def _at_this_machine(request: Request) -> bool:
     address = request.client.host if request.client is not None else ""
     return address in LOCAL and request.url.hostname in LOCAL
@@ -307,8 +322,7 @@ FREED = "the operator of this server has freed your place: ask them, or join aga
 def _add_places(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/places/{client}")
     async def free(name: str, client: int, request: Request) -> Response:
-        if not _at_this_machine(request) or not _of_own_page(request.headers):
-            raise HTTPException(403, "places are freed on the server's own machine: open /live there, as localhost")
+        _require_operator(request)
         hosted = site.find(name)
         member = hosted.free_place(client)
         if member is None:
@@ -323,6 +337,37 @@ def _add_places(app: FastAPI, site: Site) -> None:
         except NotWritten as error:
             raise HTTPException(503, f"the place is free, but that cannot be written down yet: {error}") from None
         return Response(status_code=204)
+
+
+def _add_start(app: FastAPI, site: Site) -> None:
+    @app.post("/api/federations/{name}/start")
+    async def start(name: str, request: Request) -> Response:
+        _require_operator(request)
+        try:
+            site.find(name).begin()
+        except InvalidInput as error:
+            raise HTTPException(409, str(error)) from None
+        return Response(status_code=204)
+
+
+def _add_link(app: FastAPI, site: Site) -> None:
+    @app.delete("/api/federations/{name}/link")
+    def revoke(name: str, request: Request) -> Response:  # in a thread: a file is written
+        _require_operator(request)
+        hosted = site.find(name)
+        if hosted.link is None:
+            raise HTTPException(404, f"{name} has no link for everybody: serve it with --link")
+        try:
+            hosted.link.revoke()
+        except NotWritten as error:
+            raise HTTPException(503, f"the link is still the same: {error}") from None
+        return Response(status_code=204)
+
+
+def _require_operator(request: Request) -> None:
+    """Refuse whoever is not at this machine, and pages of others in the operator's browser."""
+    if not _at_this_machine(request) or not _of_own_page(request.headers):
+        raise HTTPException(403, "only the operator may do this: open /live on the server's own machine, as localhost")
 
 
 def _of_own_page(headers: Headers) -> bool:

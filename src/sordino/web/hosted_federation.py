@@ -7,6 +7,7 @@ while fewer participants are here than a round needs, and goes on after a restar
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +43,7 @@ from sordino.runs.stopping import TooFewClients
 from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
 from sordino.web.page_task import PageTask, check, compile_task
-from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts
+from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts, SharedLink
 from sordino.web.report_bounds import check_bounds, notice
 from sordino.wire.codec import JsonObject
 from sordino.wire.messages import ANSWER_BYTES, Plan
@@ -73,10 +75,12 @@ class HostingRules:
     """How a server hosts a federation."""
 
     operator: str = ""
-    by_invitation: bool = False
+    by_invitation: bool = False  #: whether each place has a token of its own
+    shared_link: bool = False  #: whether one token admits everybody who has it
     limits: Limits = field(default_factory=Limits)
     patience: float = PATIENCE  #: seconds for which a round waits for the rest once most have answered
     gather: float = 0.0  #: seconds to wait for more participants before the first round
+    pace: float = 0.0  #: seconds that a round takes at least, so that people can watch
     say: Callable[[str], None] = lambda _: None  #: hears what the operator should know
 
 
@@ -100,10 +104,10 @@ class HostedFederation(Observer):
         self.name = recipe.name  #: by which addresses call this federation
         self.run_folder = folder / "run"  #: where the run's own files lie
         self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
-        self.operator, self._say, self._gather = rules.operator, rules.say, rules.gather
+        self.operator, self._say, self._gather, self._pace = rules.operator, rules.say, rules.gather, rules.pace
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
-        if not rules.by_invitation:
+        if not (rules.by_invitation or rules.shared_link):
             check_bounds(self.parts)
             if found := notice(self.parts):
                 self._say(found)
@@ -123,14 +127,16 @@ class HostedFederation(Observer):
         )
         #: bytes of the largest binary message that a participant sends
         self.largest_message = self.task.largest_report + ANSWER_BYTES + self.limits.spare
-        self.invitations = Invitations.kept(folder, self.federation) if rules.by_invitation else None
+        # Tokens are made for the recipe's name: a federation that begins anew has the same.
+        self.invitations = Invitations.kept(folder, self.name) if rules.by_invitation else None
+        self.link = SharedLink(folder, self.name) if rules.shared_link else None
         #: seconds after which the place of somebody who is away may go to another; None where it never does
         self.absence = None if rules.by_invitation else self.limits.absence
         self.places = Places(
-            folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
-            passed=self.fleet.renew,
+            folder / "participants.jsonl", self.slots, self.invitations, link=self.link, limits=self.limits,
+            freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
-        self._free = self.places.free  # as it was shown last
+        self._free, self._starts_in = self.places.free, self.starts_in  # as they were shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
         self._activities = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
         self._history: list[RoundRecord] = []
@@ -140,6 +146,7 @@ class HostedFederation(Observer):
         self._state: State = "waiting"
         self._why = ""
         self._began = time.time()
+        self._round_began = time.monotonic()  # the round that is open, or was last
         self._thread: threading.Thread | None = None
         self.changes = 0  #: grows whenever something that is shown has changed
         self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
@@ -215,13 +222,20 @@ class HostedFederation(Observer):
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
+            self.fleet.rest(self._round_began + self._pace - time.monotonic())
             self._await()
 
     def _await(self, gather: float = 0.0) -> None:
         if gather or self.fleet.present < self.fleet.quorum:
             self._change("waiting")
             self.fleet.await_quorum(gather)
+        self._round_began = time.monotonic()
         self._change("training")
+
+    def begin(self) -> None:
+        """Begin the first round now; `InvalidInput` where that is not possible."""
+        if not self.fleet.begin():
+            raise InvalidInput(f"the first round of {self.name} cannot begin: {self.why}")
 
     def _note_answers(self, round: int, attendance: Attendance) -> None:
         """Show who answered what in a round."""
@@ -288,13 +302,13 @@ class HostedFederation(Observer):
         return member
 
     def refresh(self) -> None:
-        """Note what changes with time alone: places become free."""
-        if self._free != self.places.free:
+        """Note what changes with time alone: places become free, and a countdown runs."""
+        if self._free != self.places.free or self.starts_in != self._starts_in:
             self._change_places()
 
     def _change_places(self) -> None:
         """Somebody came or went, or a place has become free: in the server's own thread, which knows the places."""
-        self._free = self.places.free
+        self._free, self._starts_in = self.places.free, self.starts_in
         self._change()
 
     def answered(self, client: int, round: int) -> None:
@@ -315,6 +329,15 @@ class HostedFederation(Observer):
     def _invitation_of(self, client: int) -> Invitation | None:
         return None if self._key is None else self.terms.invitation(client, self._key)
 
+    @property
+    def by_invitation(self) -> bool:
+        """Whether nobody joins without a token."""
+        return self.invitations is not None or self.link is not None
+
+    def link_to(self, address: str, token: str) -> str:
+        """The link with a token; what follows # is not sent to any server by itself."""
+        return f"{address}/#federation={quote(self.name)}&token={token}&key={self.author.first.hex()}"
+
     # --- what is shown
 
     @property
@@ -327,7 +350,7 @@ class HostedFederation(Observer):
     def why(self) -> str:
         """Why it is in this state, in a sentence."""
         if self._state == "waiting":
-            return self._lacking or self._why or "waiting a few seconds for more participants"
+            return self._lacking or self._counting or self._why or "the first round is about to begin"
         if self._state == "training":
             lacking = f", {self._lacking}" if self._lacking else ""
             return f"round {self.last_round + 1} of {self.recipe.rounds.count}{lacking}"
@@ -341,7 +364,25 @@ class HostedFederation(Observer):
             return ""
         idle = all_here - here
         others = f"; {idle} more pause, have spent their budget or cannot answer" if idle > 0 else ""
-        return f"waiting for participants: {here} of at least {needed} are here{others}"
+        more = f"{needed - here} more participant{'' if needed - here == 1 else 's'}"
+        return f"waiting for {more}: {here} of at least {needed} are here{others}"
+
+    @property
+    def _counting(self) -> str:
+        """How long the countdown still runs, in words; empty where none does."""
+        if self.starts_in is None:
+            return ""
+        free = len(self.slots) - self.fleet.present
+        return (
+            f"{self.fleet.present} are here: the first round begins in {self.starts_in:g} seconds, or as soon as "
+            f"{free} more come"
+        )
+
+    @property
+    def starts_in(self) -> float | None:
+        """Whole seconds until the first round begins; None where no countdown runs."""
+        left = self.fleet.starts_in
+        return None if left is None else float(math.ceil(left))
 
     @property
     def last_round(self) -> int:
@@ -373,12 +414,14 @@ class HostedFederation(Observer):
             "quorum": self.recipe.rounds.quorum,
             "deadline": self.recipe.rounds.deadline or None,
             "participants": self.fleet.present,
+            "starts_in": self.starts_in,
             "accuracy": None if graded is None else graded.accuracy,
             "loss": None if graded is None else graded.loss,
             "budget": content["budget"],
             "model": {"name": self.recipe.model.name, "size": content["model"]["size"]},
             "task_digest": self.task.digest,
-            "by_invitation": self.invitations is not None,
+            "by_invitation": self.by_invitation,
+            "shared_link": self.link is not None,
             "sample": self.has_sample,
         }
 
@@ -447,6 +490,8 @@ class HostedFederation(Observer):
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,
             "needed": self.fleet.quorum,
+            "places": len(self.slots),
+            "starts_in": self.starts_in,
             "accuracy": None if self._last_graded is None else self._last_graded.accuracy,
             "deadline": self.recipe.rounds.deadline or None,
         }

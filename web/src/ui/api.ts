@@ -142,7 +142,7 @@ export interface Task {
   method: string;
   clients: number;
   rounds: { count: number; quorum: number; deadline: number | null };
-  input: { shape: number[]; kind: "image" | "features"; columns?: Column[] | null };
+  input: { shape: number[]; kind: "image" | "features"; columns?: Column[] | null; mean?: number[]; largest?: number };
   classes: string[];
   model: { name: string; size: number };
   training: { kind: "plain" | "private" | "sums" };

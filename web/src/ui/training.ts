@@ -5,13 +5,13 @@ import { AccountsView } from "./account.ts";
 import type { Detail, Reach, RoundEntry } from "./api.ts";
 import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
-import { statementCard } from "./federation.ts";
+import { detailsOf } from "./federation.ts";
 import { askingWords, placeWords, sentence } from "./front.ts";
 import { type Attendance, invitation, inviteView, lobbyWords, PlacesView } from "./lobby.ts";
 import { NoiseView } from "./noise_view.ts";
 import type { Build } from "./statement_view.ts";
-import { tryView } from "./try_model.ts";
-import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
+import { trialView } from "./try_table.ts";
+import { clock, counted, DECLINING, duration, epsilon, percent, size, terms, titled } from "./words.ts";
 
 interface Setting {
   detail: Detail;
@@ -123,7 +123,7 @@ export class TrainingView {
       h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
       this.sentBody,
     );
-    fill(this.statement, statementCard(detail, build, this.accounts));
+    fill(this.statement, detailsOf(detail, build, this.accounts));
     fill(
       this.charts,
       h("div", { class: "card" }, this.accuracyChart.element),
@@ -153,7 +153,7 @@ export class TrainingView {
           "section",
           { class: "card", "aria-labelledby": "try" },
           h("h2", { id: "try" }, "Try the model"),
-          tryView(detail.task, this.session, (renew) => this.onModel(renew)),
+          trialView(detail, this.session, (renew) => this.onModel(renew)),
         ),
         this.invite,
       ),
@@ -204,7 +204,7 @@ export class TrainingView {
   noteEnd(detail: Detail): void {
     this.accounts = new AccountsView(detail.statement);
     if (this.budget !== null) this.accounts.tell(this.budget);
-    fill(this.statement, statementCard(detail, this.setting.build, this.accounts));
+    fill(this.statement, detailsOf(detail, this.setting.build, this.accounts));
   }
 
   private on(event: SessionEvent): void {
@@ -293,7 +293,7 @@ export class TrainingView {
       offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
       declined: [
         "Your budget is used up",
-        "You are still connected and see how it goes on, but nothing leaves this page any more.",
+        `You are still connected and see how it goes on: ${DECLINING}`,
       ],
       ended: ["Done. Thank you.", "This federation is over. Try the model that came out of it."],
       left: ["You have left", "Nothing more leaves. Your record stays in this browser."],
