@@ -255,9 +255,11 @@ def _for_operator(site: Site, request: Request) -> bool:
 
 
 def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
-    """The link that admits everybody, for the operator alone; None where there is none."""
+    """The link that the operator may hand on; None where each place has one of its own."""
     address = site.address or f"{request.url.scheme}://{request.url.netloc}"
-    return None if hosted.link is None else hosted.link_to(address, hosted.link.token)
+    if hosted.link is not None:
+        return hosted.link_to(address, hosted.link.token)
+    return None if hosted.by_invitation else f"{address}/#/{quote(hosted.name)}"
 
 
 def _at_this_machine(request: Request) -> bool:
