@@ -3,7 +3,6 @@
 import { beginAgain, newLink, startNow, type Detail, type Summary } from "../ui/api.ts";
 import { fill, h, say } from "../ui/dom.ts";
 import { over, sentence } from "../ui/front.ts";
-import { counted } from "../ui/words.ts";
 import { wordsOf } from "../wire/refusal.ts";
 
 /** What the operator can do now, and what is said beside it. */
@@ -25,16 +24,14 @@ export function steps(summary: Summary, { may_free, task }: Pick<Detail, "may_fr
     return { ...none, again: true, goOn, words: "Everybody is asked anew. The model and the report of this one are kept." };
   }
   if (summary.state !== "waiting" || summary.round > 0) return none;
-  const left = summary.starts_in ?? null;
-  if (left !== null) return { ...none, start: "yes", words: `The first round begins in ${counted(left, "second")}.` };
-  return { ...none, start: "not yet", words: `It begins when ${counted(summary.quorum, "participant")} are here.` };
+  return { ...none, start: typeof summary.starts_in === "number" ? "yes" : "not yet" };
 }
 
 /** The operator's buttons. */
 export class Control {
   readonly element: HTMLElement;
   private readonly detail: Detail;
-  private readonly words = h("p", { class: "quiet", role: "status" });
+  private readonly words = h("p", { class: "quiet" });
   private readonly problem = h("div", { role: "alert" });
   private readonly start = h("button", { type: "button", class: "main", onclick: () => this.act(() => startNow(this.detail.name)) }, "Start now");
   private readonly again = h(
