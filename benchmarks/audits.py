@@ -2,32 +2,37 @@
 
     python -m benchmarks.audits [--only NAME] [--quick]
 
-Every run is a shipped recipe with some settings changed, so that all of them take a few minutes on one core. The table
-is put between its marks in docs/audit.md; --quick (few trials and canaries) and --only print it and write nothing.
+Every run is a shipped recipe with some settings changed, so that all take a few minutes on one core. All rows go
+to benchmarks/results/audits.json, and one of each run into the table of docs/audit.md; --quick (few trials and
+canaries) and --only print the rows and write nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
 from sordino.audits.findings import AuditOptions
-from sordino.audits.lower_bound import REFUTED, AuditRow
+from sordino.audits.lower_bound import REFUTED
 from sordino.audits.run_audit import Audit, audit
 from sordino.recipe import Recipe
 from sordino.report.words import figure, lower, upper
 from sordino.runs.simulation import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
+RESULTS = Path(__file__).parent / "results" / "audits.json"
 TABLE = "audits of runs"
-HEAD = ["run", "attack sees", "adjacency, adversary", "claimed", "proven", "audited", "cap", "trials"]
+HEAD = ["run", "attack sees", "adjacency, adversary", "claimed", "proven", "audited >="]
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,9 @@ class Job:
     client: int | None = None  #: None: whoever lost most
 
     @property
-    def name(self) -> str:
-        changed = ", ".join(f"`{change}`" for change in self.changes)
-        whom = "" if self.client is None else f", client {self.client}"
-        return (f"`{self.recipe}` with {changed}" if changed else f"`{self.recipe}`") + whom
+    def command(self) -> str:
+        """What a reader types to get the run."""
+        return " ".join(["sordino run", self.recipe, *(f"--set '{change}'" for change in self.changes)])
 
 
 DIGITS = ("data.source=digits",)
@@ -84,22 +88,23 @@ def carried_out(job: Job, asked: AuditOptions) -> Audit:
         return found
 
 
-def cells(name: str, row: AuditRow) -> list[str]:
-    at = f" at delta {upper(row.delta)}" if row.delta else ""
-    claimed = "" if row.claimed is None else figure(row.claimed)
-    if row.verdict == REFUTED:
-        claimed += " (refuted)"
-    own_data = " (own records against another's)" if "its own records" in row.attack else ""
-    return [
-        name,
-        f"{row.mechanism}: {row.unit}{own_data}",
-        f"{row.adjacency}, {row.adversary}",
-        claimed,
-        f"{upper(row.proven)}{at}",
-        f">= {lower(row.audited)}",
-        f"{row.cap:.1f}",
-        f"{row.trials:,}",
-    ]
+def table(recorded: list[dict[str, Any]]) -> list[list[str]]:
+    """One row of each run: the first with a refuted claim, else the first of all; none where nothing is proven."""
+    rows = [HEAD]
+    for command in dict.fromkeys(row["command"] for row in recorded):
+        proven = [row for row in recorded if row["command"] == command and _number(row) < math.inf]
+        for row in [*(row for row in proven if row["verdict"] == REFUTED), *proven][:1]:
+            claimed = "" if row["claimed"] is None else figure(row["claimed"])
+            rows.append([
+                f"`{row['recipe']}`", row["unit"], f"{row['adjacency']}, {row['adversary']}",
+                claimed + " (refuted)" * (row["verdict"] == REFUTED), upper(_number(row)),
+                lower(row["audited"]) + " (cap)" * (row["audited"] > 0.99 * row["cap"]),
+            ])  # fmt: skip
+    return rows
+
+
+def _number(row: dict[str, Any]) -> float:
+    return float("inf" if row["proven"] == "infinite" else row["proven"])
 
 
 def main() -> None:
@@ -108,22 +113,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few trials and canaries; nothing is written")
     options = parser.parse_args()
     asked = AuditOptions(trials=2000, canaries=200) if options.quick else AuditOptions()
-    rows = [HEAD]
+    rows: list[dict[str, Any]] = []
     for job in JOBS:
         if options.only not in (None, job.recipe):
             continue
         began = time.monotonic()
         found = carried_out(job, asked)
-        print(f"{job.name}, {found.whom}: {time.monotonic() - began:.0f} s", flush=True)
-        for number, row in enumerate(found.rows):
-            rows.append(cells("" if number else job.name, row))
-            print("   ", " | ".join(rows[-1][1:]), f"| {row.verdict}", flush=True)
+        print(f"{job.command}, {found.whom}: {time.monotonic() - began:.0f} s", flush=True)
+        for row in found.rows:
+            rows.append({"recipe": job.recipe, "command": job.command, **row.to_json()})
+            print(f"    {row.unit}: {upper(row.proven)} {lower(row.audited)} | {row.verdict}", flush=True)
         for left_out in found.found.left_out:
             print(f"    not audited: {left_out}", flush=True)
         if found.violated:
-            raise SystemExit(f"{job.name}: an experiment contradicts a proof; nothing was written")
+            raise SystemExit(f"{job.command}: an experiment contradicts a proof; nothing was written")
     if not (options.quick or options.only):
-        insert(PAGE, {TABLE: rows})
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+        insert(PAGE, {TABLE: table(rows)})
 
 
 if __name__ == "__main__":

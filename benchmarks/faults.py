@@ -1,9 +1,9 @@
-"""How many of a hundred seeds catch each planted fault, and that unbroken programs pass: the table in docs/checks.md.
+"""How many of a hundred seeds catch each planted fault, and which check finds it (docs/checks.md).
 
     python -m benchmarks.faults [--only WORDS] [--seeds 100]
 
 Each fault is recorded in benchmarks/results/faults.json as soon as it is done, so that the whole (about 25 minutes on
-one core) may be done in parts; the table is put between its marks in docs/checks.md once all of them are there.
+one core) may be done in parts.
 """
 
 from __future__ import annotations
@@ -17,14 +17,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from benchmarks.simulation import insert
 from sordino.audits.faults import FAULTS, Fault, attempt
 
-ROOT = Path(__file__).parent
-RESULTS = ROOT / "results" / "faults.json"
-PAGE = ROOT.parent / "docs" / "checks.md"
-TABLE = "planted faults"
-HEAD = ["fault", "in", "caught by", "caught"]
+RESULTS = Path(__file__).parent / "results" / "faults.json"
 
 
 def measured(fault: Fault, seeds: int) -> dict[str, object]:
@@ -50,9 +45,6 @@ def main() -> None:
             found[fault.name] = measured(fault, options.seeds)
             rows = [found[one.name] for one in FAULTS if one.name in found]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    if len(rows) == len(FAULTS):
-        cells = [[r["fault"], r["breaks"], r["by"], f"{r['caught']} of {r['seeds']}"] for r in rows]
-        insert(PAGE, {TABLE: [HEAD, *cells]})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The papers' accuracies at their epsilon, proven: the tables of docs/proven.md and docs/proven-figures.md.
+"""The papers' accuracies at their epsilon, proven: the tables and figures of docs/proven.md.
 
     python -m benchmarks.proven                            all tables (hours on two cores, minutes on a GPU)
     python -m benchmarks.proven --only headlines           one of headlines, curves, rounds, grid, splits, budgets,
@@ -11,7 +11,7 @@
 
 Every row is one recipe with settings: the command that gives it is `sordino run RECIPE --set ...`. The test set is read
 once for each seed, after all settings were chosen. Results go to benchmarks/results/proven.json, one run at a time, and
-what is recorded is not run again unless `--again` is given.
+what is recorded is not run again unless `--again` is given. The page has the rows that decide; all of them are printed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from rich.progress import track
 
 RESULTS = Path(__file__).parent / "results" / "proven.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "proven.md"
-FIGURES = PAGE.with_name("proven-figures.md")
 SEEDS = (1, 2, 3)
 
 Settings = Mapping[str, object]
@@ -89,6 +88,7 @@ class Headline:
     summed: Settings | None
     alone: Settings | None
     floors: tuple[float | None, float | None]
+    on_page: bool = True
 
     def cases(self) -> Iterator[Case]:
         common = {"split.clients": self.clients, "clients.epsilon": self.epsilon}
@@ -195,6 +195,7 @@ HEADLINES = (
             None,
             {},
             (None, floor),
+            on_page=epsilon == 10,
         )
         for epsilon, floor in ((1.0, 80.0), (5.0, 92.0), (10.0, 93.0))
     ),
@@ -221,6 +222,7 @@ HEADLINES = (
         SUM,
         None,
         (70.0, None),
+        on_page=False,
     ),
     Headline(
         "CIFAR-10, epsilon 1, 500 clients",
@@ -233,6 +235,7 @@ HEADLINES = (
         SUM,
         None,
         (64.0, None),
+        on_page=False,
     ),
 )
 
@@ -421,43 +424,39 @@ def epsilon_of(key: str, adversary: str, adjacency: str = "record (add/remove)")
 
 def headline_table() -> list[list[str]]:
     rows = [
-        ["headline", "paper", "proven of the paper's run", "summed", "epsilon", "of one report", "all honest", "alone",
-         "epsilon"]
-    ]  # fmt: skip
+        ["headline", "paper", "proven of the paper's run", "summed", "epsilon", "of one report", "alone", "epsilon"]
+    ]
     for each in HEADLINES:
         key = f"headlines: {each.name}"
-        if not any(figure_of(f"{key}, {mode}") for mode in ("summed", "alone")):
+        if not each.on_page or not any(figure_of(f"{key}, {mode}") for mode in ("summed", "alone")):
             continue
         rows.append([
             each.name, f"{each.figure:g} ({each.paper})", each.proven,
             figure_of(f"{key}, summed", 3), epsilon_of(f"{key}, summed", "summed"),
-            epsilon_of(f"{key}, summed", "server"), figure_of(f"{key}, all honest"),
+            epsilon_of(f"{key}, summed", "server"),
             figure_of(f"{key}, alone", 3), epsilon_of(f"{key}, alone", "server"),
         ])  # fmt: skip
     return rows
 
 
-def plain_table(table: str, adversaries: Mapping[str, str]) -> list[list[str]]:
-    """Rows of one table with accuracy, bytes and what is proven."""
-    unit = "client" if table == "clients" else "record (add/remove)"
-    rows = [["", "accuracy (%)", "proven epsilon", "bytes a round"]]
-    for case in cases():
-        found = recorded().get(case.key, [])
-        if case.table == table and found:
-            kind = next(own for word, own in adversaries.items() if word in case.name or not word)
-            size = f"{int(str(found[0]['bytes'])):,}"
-            epsilon = epsilon_of(case.key, kind, unit) or f"{epsilon_of(case.key, kind, 'client')} (client)"
+def budget_table() -> list[list[str]]:
+    """Each client its own budget: accuracy, and what is proven."""
+    rows = [["", "accuracy (%)", "proven epsilon"]]
+    for case in budgets():
+        if case.name.startswith("digits") and case.key in recorded():
+            epsilon = epsilon_of(case.key, "server") or f"{epsilon_of(case.key, 'server', 'client')} (client)"
             if isinstance(own := case.settings.get("clients.epsilon"), list):
                 epsilon = f"{min(own):g} to {epsilon}"
-            rows.append([case.name, figure_of(case.key, len(case.seeds)), epsilon, size])
+            rows.append([case.name, figure_of(case.key, len(case.seeds)), epsilon])
     return rows
 
 
 def rounds_table() -> list[list[str]]:
     """Accuracy by the number of sums."""
-    rows = [["sums, all together at epsilon 1", *(str(count) for count in ROUNDS)]]
+    columns = [count for count in ROUNDS if count not in (2, 3, 11)]
+    rows = [["sums, all together at epsilon 1", *map(str, columns)]]
     for name, recipe in (("MNIST, 100 silos", "proven-mnist"), ("Fashion-MNIST, 50 silos", "proven-fashion-mnist")):
-        rows.append([name, *(figure_of(f"rounds: {recipe}, {count}") for count in ROUNDS)])
+        rows.append([name, *(figure_of(f"rounds: {recipe}, {count}") for count in columns)])
     return rows
 
 
@@ -476,14 +475,22 @@ def readme_table() -> list[list[str]]:
     return rows
 
 
+def tables() -> dict[str, list[list[str]]]:
+    """The tables of the page."""
+    return {"headlines": headline_table(), "rounds": rounds_table(), "budgets": budget_table()}
+
+
 def write_page() -> None:
     """The tables between their marks in the page, and the figures beside it."""
     from benchmarks.simulation import insert
 
     insert(PAGE.parent.parent / "README.md", {"headlines": readme_table()})
-    insert(PAGE, {"headlines": headline_table()})
-    plain = {table: plain_table(table, EITHER) for table in ("budgets", "grid", "splits")}
-    insert(FIGURES, {"rounds": rounds_table(), **plain})
+    insert(PAGE, tables())
+    write_figures(PAGE.with_name("images"))
+
+
+def write_figures(folder: Path) -> None:
+    """The curves, and how many clients it takes, as SVG files."""
     for name, title, marks in CURVES:
         lines = {
             mode: [
@@ -493,7 +500,7 @@ def write_page() -> None:
             ]
             for mode in ("summed", "alone")
         }
-        draw(IMAGES / f"{name}.svg", title, "epsilon, proven for a record more or less (delta 1e-5)", lines, marks)
+        draw(folder / f"{name}.svg", title, "epsilon, proven for a record more or less (delta 1e-5)", lines, marks)
     lines = {
         f"epsilon {epsilon:g}, {mode}": [
             (float(count), found)
@@ -503,11 +510,9 @@ def write_page() -> None:
         for epsilon in (1.0, 4.0, 8.0)
         for mode in ("summed", "alone")
     }
-    draw(IMAGES / "proven-clients.svg", "MNIST, a whole client protected", "clients", lines, ())
+    draw(folder / "proven-clients.svg", "MNIST, a whole client protected", "clients", lines, ())
 
 
-EITHER = {"alone": "server", "": "summed"}  #: who is looking, by what a row's name has in it
-IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 Mark = tuple[float, float, str]
 CURVES: tuple[tuple[str, str, tuple[Mark, ...]], ...] = (
     ("proven-mnist", "MNIST, 100 silos", (

@@ -438,6 +438,8 @@ def _as_json(row: Row, page: Row | None) -> dict[str, object]:
     return {
         "experiment": row.experiment.id,
         "what": row.experiment.what,
+        "where": row.experiment.where,
+        "note": row.experiment.note,
         "paper": row.experiment.figure,
         "derived": bool(row.experiment.derived),
         "ours": row.ours,

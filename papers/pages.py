@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
-from papers.plots import over_rounds, plot
+from papers.plots import Pair, over_rounds, pairs, plot
 from papers.records import Epsilons, Record, Records, only_claimed, worst
 from papers.scale import examined_examples
-from papers.verdicts import CLOSE, STANDARD_ERRORS, Verdict, judge_accuracy, judge_difference, sampling_error, tolerance
-from sordino.report.words import counted
+from papers.verdicts import Verdict, judge_accuracy, judge_difference, sampling_error, tolerance
 from sordino.storage.files import write_whole
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
@@ -194,30 +193,11 @@ COLUMNS: tuple[Column, ...] = (
     ("in the paper", lambda row: row.experiment.where),
     ("paper", lambda row: theirs(row.experiment)),
     ("ours", lambda row: ours(row)),
-    ("difference", lambda row: "" if row.difference is None else f"{row.difference:+.2f}"),
     ("seeds", lambda row: _seeds(row)),
-    ("rounds", lambda row: str(row.rounds or "")),
-    ("s/round", lambda row: _seconds(row.records[0].seconds_per_round) if row.records else ""),
-    ("bytes/client", lambda row: f"{row.records[0].bytes_per_client:,.0f}" if row.records else ""),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
+    ("verdict", lambda row: _with_readings(row)),
 )
-
-
-DIFFERENCES: tuple[Column, ...] = (
-    ("difference", lambda row: row.experiment.what),
-    ("in the paper", lambda row: row.experiment.where),
-    ("paper", lambda row: theirs(row.experiment)),
-    ("ours", lambda row: ours(row)),
-    ("seeds", lambda row: _seeds(row)),
-    ("two standard errors by seeds", lambda row: _errors(row.uncertainty if row.spread is not None else None)),
-    ("by test examples", lambda row: _errors(row.test_error if row.points else None)),
-    ("verdict", lambda row: verdict_words(row)),
-)
-
-
-def _errors(one: float | None) -> str:
-    return "" if one is None else f"{STANDARD_ERRORS * one:.2f}"
 
 
 def theirs(experiment: Experiment | Gain) -> str:
@@ -241,10 +221,6 @@ def _seeds(row: Row) -> str:
     return "" if not run else f"{run} of {row.seeds_wanted}" if run < row.seeds_wanted else str(run)
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2g}" if seconds < 100 else f"{seconds:.0f}"
-
-
 def table(found: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> str:
     """Rows as a table in Markdown."""
     return markdown([title for title, _ in columns], ([_cell(of(row)) for _, of in columns] for row in found))
@@ -260,43 +236,28 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def paper_section(paper: str, records: Records, figures: Path) -> str:
-    """The generated part of a paper's page; plots are written beside it."""
-    found = rows(paper, records)
-    ran, missing = [row for row in found if row.ours is not None], [row for row in found if row.ours is None]
+def shown(paper: str, records: Records) -> list[Row]:
+    """The rows of a paper's page: those that its module names, else a row for every figure that the paper states."""
+    found = _all_rows(paper, records)
+    names: Sequence[str] = getattr(module_of(paper), "ON_PAGE", ())
+    return [row for name in names for row in found if row.experiment.id == name] if names else _stated(found)
+
+
+def paper_section(paper: str, records: Records) -> str:
+    """The generated part of a paper's page."""
+    found = shown(paper, records)
     devices = sorted({f"{r.device} ({r.versions})" for row in found for r in row.records})
     parts = [
-        "Accuracies in percent on the test set after the last round, unless a row names another; mean ± standard "
-        "deviation over seeds. Epsilons are the largest of the seeds and clients, seconds and bytes those of the first "
-        "seed. Made by "
-        f"`sordino reproduce {paper}`" + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
+        "Test accuracy in percent after the last round, mean ± standard deviation over seeds. Epsilons are the largest "
+        "of seeds and clients. [What verdicts mean](../reproduction.md#fine-print). All recorded rows: "
+        f"`sordino reproduce {paper} --merge docs`. "
+        + (f"Run on {'; '.join(devices)}." if devices else "Nothing was run yet."),
         *([claims] if (claims := _claims(paper)) else []),
+        table(found),
     ]
-    parts += [table(ran)] if ran else []
-    parts += ["Not run:", _not_run(missing)] if missing else []
-    if differences := gain_rows(paper, records):
-        parts += ["### Differences that the paper states, in points", table(differences, DIFFERENCES)]
-    if added := more(paper, records):
-        parts.append(added)
     notes = _by_first((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)
-    parts += ["Notes", "\n".join(f"* **{_listed(names)}**: {note}" for note, names in notes.items())] if notes else []
-    for title, drawn in (*_plots(found), *_drawings(paper)):
-        name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-")
-        write_whole(_make_folder(figures) / f"{name}.svg", drawn.encode())
-        parts.append(f"![{title}](figures/{name}.svg)")
+    parts += ["\n".join(f"* **{_listed(names)}**: {note}" for note, names in notes.items())] if notes else []
     return "\n\n".join(parts)
-
-
-def _not_run(missing: Sequence[Row]) -> str:
-    """A list by the place in the paper."""
-
-    def named(row: Row) -> str:
-        return row.experiment.what + (
-            "" if row.experiment.figure is None else f" (the paper: {theirs(row.experiment)})"
-        )
-
-    places = _by_first((row.experiment.where, named(row)) for row in missing)
-    return "\n".join(f"* {where}: {_listed(names)}" for where, names in places.items())
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -316,21 +277,9 @@ def _by_first(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def more(paper: str, records: Records) -> str:
-    """What a paper's own module adds to its page, if anything."""
-    added: Callable[[Records], str] | None = getattr(module_of(paper), "more", None)
-    return added(records) if added else ""
-
-
 def _claims(paper: str) -> str:
     """What is to be known about a paper's claims, where they are no epsilons."""
     return str(getattr(module_of(paper), "CLAIMS", ""))
-
-
-def _drawings(paper: str) -> Iterable[tuple[str, str]]:
-    """Titles and plots that a paper's own module adds."""
-    drawings: Callable[[], Iterable[tuple[str, str]]] | None = getattr(module_of(paper), "drawings", None)
-    return drawings() if drawings else ()
 
 
 def _plots(found: Sequence[Row]) -> Iterator[tuple[str, str]]:
@@ -361,24 +310,30 @@ def _make_folder(folder: Path) -> Path:
 
 
 def write_paper(paper: str, records: Records, docs: Path) -> Path:
-    """Put the generated part into a paper's page, between its marks; prose around them stays."""
+    """Put the table into a paper's page, between its marks, and draw the plots that the page shows."""
     page = docs / "papers" / f"{paper}.md"
-    text = page.read_text(encoding="utf-8") if page.exists() else f"# {PAPERS[paper]}\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in text or END not in text:
-        text = text.rstrip() + f"\n\n## Figures\n\n{BEGIN}\n{END}\n"
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    section = paper_section(paper, records, docs / "papers" / "figures")
-    _make_folder(page.parent)
-    write_whole(page, f"{before}{BEGIN}\n\n{section}\n\n{END}{after}".encode())
+    _insert(page, PAPERS[paper], paper_section(paper, records))
+    text = page.read_text(encoding="utf-8")
+    for title, drawn in _plots(rows(paper, records)):
+        name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-") + ".svg"
+        if f"(figures/{name})" in text:
+            write_whole(_make_folder(page.parent / "figures") / name, drawn.encode())
     return page
 
 
+def _insert(page: Path, title: str, section: str) -> None:
+    """Put a section between the marks of a page; prose around them stays."""
+    text = page.read_text(encoding="utf-8") if page.exists() else f"# {title}\n\n{BEGIN}\n{END}\n"
+    if BEGIN not in text or END not in text:
+        text = text.rstrip() + f"\n\n## Figures\n\n{BEGIN}\n{END}\n"
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    _make_folder(page.parent)
+    write_whole(page, f"{before}{BEGIN}\n\n{section}\n\n{END}{after}".encode())
+
+
 OVERVIEW: tuple[Column, ...] = (
-    ("experiment", lambda row: row.experiment.what),
     ("paper", lambda row: theirs(row.experiment)),
     ("ours", lambda row: ours(row)),
-    ("seeds", lambda row: _seeds(row)),
-    ("rounds", lambda row: str(row.rounds or "")),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
     ("verdict", lambda row: _with_readings(row)),
@@ -407,80 +362,123 @@ def _with_readings(row: Row) -> str:
     return verdict_words(row) + "".join(others)
 
 
-def _stated(paper: str, records: Records) -> list[Row]:
-    """A row for every accuracy that a paper states or implies, other readings of it within."""
-    found = [row for row in rows(paper, records) if row.experiment.figure is not None]
-    beside = [row for row in found if row.experiment.instead[0]]
-    return [
-        replace(row, readings=tuple(other for other in beside if other.experiment.instead[0] == row.experiment.id))
-        for row in found
-        if not row.experiment.instead[0]
-    ]
+def _all_rows(paper: str, records: Records) -> list[Row]:
+    """Every experiment and every stated difference, other readings of a figure within its row."""
+    found = rows(paper, records)
+
+    def readings(row: Row) -> tuple[Row, ...]:
+        return tuple(other for other in found if other.experiment.instead[0] == row.experiment.id)
+
+    return [*(replace(row, readings=readings(row)) for row in found), *gain_rows(paper, records)]
+
+
+def _stated(found: Iterable[Row]) -> list[Row]:
+    """A row for every figure that a paper states or implies, without other readings of it."""
+    return [row for row in found if row.experiment.figure is not None and not row.experiment.instead[0]]
 
 
 def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
-    """docs/reproduction.md: one row for every figure of the five papers, and a count of those that they state."""
-    parts = ["# The papers' figures, and ours", _overview_words()]
-    for paper, title in PAPERS.items():
-        found = [*_stated(paper, records_of(paper)), *gain_rows(paper, records_of(paper))]
-        parts.append(f"## [{title}](papers/{paper}.md)")
-        claims = f" {claimed}" if (claimed := _claims(paper)) else ""
-        parts.append(f"`sordino reproduce {paper}`; {tally(found)}{claims}")
-        parts.append(table(found, OVERVIEW))
+    """docs/reproduction.md: how many stated figures came out, the headline figures, and a plot of each kind."""
     path = docs / "reproduction.md"
-    write_whole(path, ("\n\n".join(parts) + "\n").encode())
+    figures = _make_folder(docs / "papers" / "figures")
+    _insert(path, "The papers' figures, and ours", overview_section(records_of))
+    headlines = [one for paper in PAPERS for one in _headlines(paper, records_of(paper))]
+    for name, drawn in _overview_plots(headlines):
+        write_whole(figures / name, drawn.encode())
     return path
 
 
-def tally(found: Sequence[Row]) -> str:
-    """How many stated figures had which verdict; rows with a derived figure are left out, and that is said."""
-    stated = [row for row in found if not row.experiment.derived]
-    by_verdict = {verdict: [row for row in stated if row.verdict == verdict] for verdict in _VERDICTS}
-    words = ", ".join(_counted(verdict, own) for verdict, own in by_verdict.items() if own)
-    derived = len(found) - len(stated)
-    left_out = f" Not counted: {counted(derived, 'row')} with a derived figure." if derived else ""
-    return f"{counted(len(stated), 'stated figure')}: {words}.{left_out}"
+def overview_section(records_of: Callable[[str], Records]) -> str:
+    """The generated part of the overview."""
+    stated = {paper: _stated(_all_rows(paper, records_of(paper))) for paper in PAPERS}
+    tallies = [[f"[{title}](papers/{paper}.md)", *tally(stated[paper])] for paper, title in PAPERS.items()]
+    tallies.append(["all five", *tally([row for own in stated.values() for row in own])])
+    lines = [
+        [f"{headline.name}", *(_cell(of(headline.row)) for _, of in OVERVIEW)]
+        for paper in PAPERS
+        for headline in _headlines(paper, records_of(paper))
+    ]
+    claims = [f"{_short(paper)}: {words}" for paper in PAPERS if (words := _claims(paper))]
+    return "\n\n".join(
+        [
+            markdown(["paper", "stated figures", *_VERDICTS], tallies),
+            markdown(["headline figure", *(title for title, _ in OVERVIEW)], lines),
+            *claims,
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A row of the overview, with a name short enough for a plot."""
+
+    name: str
+    row: Row
+
+
+def _headlines(paper: str, records: Records) -> list[Headline]:
+    """Those that the paper's module names, else all that the paper states."""
+    names: Mapping[str, str] = getattr(module_of(paper), "IN_OVERVIEW", {})
+    found = _all_rows(paper, records)
+    if not names:
+        return [Headline(f"{_short(paper)}, {row.experiment.what}", row) for row in _stated(found)]
+    last = {row.experiment.id: row for row in found if row.experiment.at is None}
+    return [Headline(f"{_short(paper)}, {words}", last[name]) for name, words in names.items()]
+
+
+def _short(paper: str) -> str:
+    return PAPERS[paper].partition(" (")[0]
+
+
+def _overview_plots(headlines: Sequence[Headline]) -> Iterator[tuple[str, str]]:
+    """Accuracies beside the papers', and proven epsilons beside claimed ones."""
+    accuracies = [
+        Pair(one.name, one.row.experiment.figure, one.row.ours, one.row.spread or 0.0)
+        for one in headlines
+        if one.row.ours is not None and one.row.experiment.figure is not None and not one.row.points
+    ]
+    if accuracies:
+        marks = ("stated in the paper", "ours, with the standard deviation over seeds")
+        yield "accuracies.svg", pairs("Accuracy, %", accuracies, marks)
+    epsilons = []
+    for one in headlines:
+        stated = _headline(worst(view for record in one.row.records for view in record.privacy))
+        if stated is not None and stated.claimed is not None:
+            proven = math.inf if isinstance(stated.proven, str) else stated.proven
+            epsilons.append(Pair(one.name, stated.claimed, proven))
+    if epsilons:
+        marks = ("claimed in the paper", "proven for the same run")
+        yield "epsilons.svg", pairs("Epsilon (each step to the right is ten times more)", epsilons, marks, powers=True)
 
 
 _VERDICTS: tuple[Verdict, ...] = ("reproduced", "undecided", "higher here", "lower here", "not run")
 
 
-def _counted(verdict: Verdict, found: Sequence[Row]) -> str:
+def tally(found: Sequence[Row]) -> list[str]:
+    """How many figures are stated, and how many had which verdict; rows with a derived figure are not counted."""
+    stated = [row for row in found if not row.experiment.derived]
+    by_verdict = ([row for row in stated if row.verdict == verdict] for verdict in _VERDICTS)
+    return [str(len(stated)), *map(_counted, by_verdict)]
+
+
+def _counted(found: Sequence[Row]) -> str:
     kinds = {
         "fitted": sum(row.experiment.fitted for row in found),
         "on one seed": sum(len(row.accuracies) == 1 for row in found),
     }
-    details = [f"{'' if number == len(found) else f'{number} '}{kind}" for kind, number in kinds.items() if number]
-    return f"{len(found)} {verdict}" + (f" ({', '.join(details)})" if details else "")
+    details = [f"{number} {kind}" for kind, number in kinds.items() if number]
+    return f"{len(found)}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _overview_words() -> str:
-    return (
-        f"Every row is a figure of a paper. *Reproduced* means within {CLOSE:g} points. *Undecided*: the mean over our "
-        "seeds has a larger standard error than that, and the paper's figure lies within it. *Fitted*: something that "
-        "the paper leaves open was settled with this figure in view, so that it confirms less. *Derived*: the paper "
-        "does not state the figure, it follows from what it states; such rows are not counted. A verdict on one seed, "
-        "or on fewer than the page is to have, says so: one seed has no spread. Where we are further away, the "
-        "paper's page says what was tried and what the paper leaves unsaid; what another reading of that comes to "
-        "stands behind the verdict, if it was chosen without looking at test examples (its epsilons are on the "
-        "paper's page).\n\n"
-        f"*Differences* (points lost or gained) have a tolerance of their own, as {CLOSE:g} points would confirm the "
-        "opposite of a difference of one. It is two standard errors: of the spread over seeds, and of the number of "
-        "test examples (ours or the paper's, whichever are fewer, as if both accuracies were of separate examples). "
-        "Beyond it, a difference is higher or lower here. Within it, it is reproduced if it is also within "
-        f"{CLOSE:g} points and told from zero, and undecided otherwise. The papers' own spreads are unknown.\n\n"
-        "Claimed epsilons are the papers' own, added up over a client's uploads where they are of one upload (WebFed). "
-        "The proven ones are what Sordino can prove for the same run, with what may change and who is looking. "
-        "PrivUnit's are claimed: they hold for real numbers, and the program computes with floats. Of several seeds, "
-        "and of clients with epsilons of their own, the largest is shown; a run's statement has everyone's. Made by "
-        "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
-        "In a clone, `sordino reproduce PAPER --only NAME` runs a row again, and after an interruption the same "
-        "command goes on. `sordino reproduce --list` lists all experiments with their rows, recorded time and data, "
-        "and `sordino reproduce --quick` is a first look at small scale, in under three minutes on two cores. "
-        "Records made on another machine are taken over, and these pages made anew, by `sordino reproduce PAPER "
-        "--merge PLACE --docs docs`: PLACE is the file of records, or the folder that was `--out` there. Records of "
-        "runs with other settings are refused."
-    )
-
-
-__all__ = ["Row", "ours", "paper_section", "rows", "table", "theirs", "verdict_words", "write_overview", "write_paper"]
+__all__ = [
+    "Row",
+    "ours",
+    "overview_section",
+    "paper_section",
+    "rows",
+    "table",
+    "theirs",
+    "verdict_words",
+    "write_overview",
+    "write_paper",
+]

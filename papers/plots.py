@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -181,22 +181,6 @@ def over_rounds(title: str, rows: Sequence[Row]) -> str:
     return "\n".join([*parts, *legend([line.name for line in lines], styles), "</svg>"]) + "\n"
 
 
-# --- anything else ----------------------------------------------------------------------------------------------------
-
-
-def curves(title: str, axis: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Named lines over a common x, from zero; `axis` says what x is."""
-    places = sorted({x for line in series.values() for x, _ in line})
-    highest = max(y for line in series.values() for _, y in line)
-    frame = _Frame(places[0], places[-1], 0.0, 50.0 * math.ceil(highest / 50))
-    parts = list(frame.drawn(title, [(x, f"{x:g}") for x in places], axis))
-    styles = [LINES[k % len(LINES)] for k in range(len(series))]
-    for line, style in zip(series.values(), styles, strict=True):
-        points = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y in line)
-        parts.append(f'<polyline points="{points}" fill="none" {_stroke(*style)}/>')
-    return "\n".join([*parts, *_names(list(series), styles), "</svg>"]) + "\n"
-
-
 def _stated(frame: _Frame, lines: Sequence[_Line], colours: Sequence[str]) -> Iterator[str]:
     """Equal values stand side by side."""
     taken: dict[tuple[int, float], int] = {}
@@ -227,4 +211,71 @@ def _room(name: str) -> float:
     return 46 + 6.5 * len(name)
 
 
-__all__ = ["curves", "over_rounds", "plot"]
+# --- pairs of values, one below the other -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a paper states, and what came out here."""
+
+    name: str
+    theirs: float
+    ours: float  #: may be infinite
+    spread: float = 0.0
+
+
+STEP, NAMES, END = 26, 350, 72  #: height of a pair, room for names to the left, room for values to the right
+
+
+def pairs(title: str, found: Sequence[Pair], marks: tuple[str, str], *, powers: bool = False) -> str:
+    """A line for each pair, over percent or over powers of ten; `marks` says what the square and the dot are."""
+    width, height = 860, 74 + STEP * len(found) + 40
+    top, bottom, right = 58, 58 + STEP * len(found), width - END
+    finite = [v for pair in found for v in (pair.theirs, pair.ours) if v < math.inf]
+    low, high = (math.floor(math.log10(min(finite))), math.ceil(math.log10(max(finite)))) if powers else (0, 100)
+
+    def across(value: float) -> float:
+        place = (math.log10(value) if powers else value) if value < math.inf else high
+        return NAMES + (place - low) / (high - low) * (right - NAMES)
+
+    def text(x: float, y: float, words: str, more: str = "") -> str:
+        return f'<text x="{x:.1f}" y="{y:.1f}" fill="{TEXT}"{more}>{html.escape(words)}</text>'
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        f'font-size="13" role="img"><title>{html.escape(title)}</title>',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        text(14, 24, title, ' font-size="15" font-weight="bold"'),
+    ]
+    for tick in range(low, high + 1, 1 if powers else 20):
+        x = across(10.0**tick if powers else tick)
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top - 14}" y2="{bottom - 6}" stroke="{GRID}"/>')
+        label = f"{10.0**tick:,.10g}" if tick < 4 else f"1e{tick}"
+        parts.append(text(x, bottom + 12, label if powers else str(tick), ' text-anchor="middle" font-size="12"'))
+    for k, pair in enumerate(found):
+        y, first, last = top + STEP * k, across(pair.theirs), across(pair.ours)
+        parts.append(text(NAMES - 12, y + 4, pair.name, ' text-anchor="end"'))
+        parts.append(
+            f'<line x1="{first:.1f}" x2="{last:.1f}" y1="{y}" y2="{y}" stroke="{OURS}" stroke-opacity="0.35"/>'
+        )
+        if pair.spread:
+            low_end, high_end = across(max(0.0, pair.ours - pair.spread)), across(min(100.0, pair.ours + pair.spread))
+            ends = f'x1="{low_end:.1f}" x2="{high_end:.1f}"'
+            parts.append(f'<line {ends} y1="{y}" y2="{y}" stroke="{OURS}" stroke-width="3"/>')
+        parts.append(_square(first, y, PAPER))
+        if pair.ours < math.inf:
+            parts.append(f'<circle cx="{last:.1f}" cy="{y}" r="5" fill="{OURS}"/>')
+        else:
+            parts.append(text(right + 8, y + 4, "infinite"))
+            parts.append(f'<path d="M{right} {y - 6}l9 6l-9 6z" fill="{OURS}" transform="translate(-4 0)"/>')
+    foot = height - 14
+    parts += [
+        _square(NAMES + 4, foot - 4, PAPER),
+        text(NAMES + 16, foot, marks[0]),
+        f'<circle cx="{NAMES + 176}" cy="{foot - 4}" r="5" fill="{OURS}"/>',
+        text(NAMES + 188, foot, marks[1]),
+    ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+__all__ = ["Pair", "over_rounds", "pairs", "plot"]

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from papers.experiments import Experiment, Gain
-from papers.plots import curves
-from sordino.channels.shuffle import Delays
 
 SMALL = ("data.train_limit=1000", "data.test_limit=500", "rounds.count=2")
 QUICK = {
@@ -39,7 +33,6 @@ HEADLINES = {
 }
 FITTED = ("mnist", "fashion-mnist")  #: networks and local epochs, and Fashion-MNIST's range
 NOTES = {
-    "mnist": "Batch size and local epochs are not stated.",
     "fashion-mnist": "The range printed, r = 0.015, is taken for 0.15.",
     "cifar-10": "Table 1 gives 60.37 for the same setting, and its row is of the same runs.",
 }
@@ -83,7 +76,7 @@ def _headline(data: str) -> tuple[Experiment, Experiment]:
         x=epsilon,
         axis=AXES["epsilon"],
         also=((f"{TITLES[data]} over clients", n), (f"{TITLES[data]} over fraction", 1.0)),
-        note=NOTES[data],
+        note=NOTES.get(data, ""),
         fitted=data in FITTED,
     )
     plain = Experiment(
@@ -252,9 +245,8 @@ def _geyer(rounds: int, figure: float, multiplier: float) -> Experiment:
         QUICK_CENTRAL,
         figure=figure,
         where="section 5.2",
-        note="The figure and the 100 clients are as LDP-FL quotes them; what Geyer et al. write themselves was not "
-        "checked. The epsilon is that of their accountant, for a client more or less, against readers of the model "
-        "alone; at delta 1e-3 with 100 clients." + (FLOAT_NOISE if rounds == 412 else ""),
+        note="LDP-FL quotes the figure and the 100 clients. The epsilon is by the accountant of Geyer et al.: add or "
+        "remove a client, readers of the model only, delta 1e-3." + (FLOAT_NOISE if rounds == 412 else ""),
     )
 
 
@@ -297,50 +289,6 @@ def _privunit(data: str, epsilon: int) -> Experiment:
         "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
         formerly=("clients.budget.basis=proven",),
     )
-
-
-def completion_times(
-    latencies: Sequence[float],
-    clients: Sequence[int],
-    *,
-    values: int,
-    computing: tuple[float, float],
-    communication: tuple[float, float],
-    rounds: int = 20,
-    seed: int = 1,
-) -> list[dict[str, float]]:
-    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
-
-    Computing and communication times are drawn evenly between two bounds, anew for every round.
-    """
-    randomness = np.random.default_rng(seed)
-    rows = []
-    for latency in latencies:
-        for n in clients:
-            timings = [
-                Delays(
-                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
-                ).round(range(n), values, number)
-                for number in range(rounds)
-            ]
-            means = {
-                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
-                for name in ("slowest", "finished", "unpadded", "exposed")
-            }
-            rows.append({"latency": float(latency), "clients": float(n), **means})
-    return rows
-
-
-def drawings() -> Iterator[tuple[str, str]]:
-    """What Algorithm 3's delays cost: until the last parameter of all clients is there, over T."""
-    found = completion_times(
-        range(0, 301, 60), (10, 100, 500), values=21_840, computing=(30, 120), communication=(1, 10)
-    )
-    series = {
-        f"n = {n}": [(row["latency"], row["finished"]) for row in found if row["clients"] == n] for n in (10, 100, 500)
-    }
-    title = "Time of a round over the delay T"
-    yield title, curves(f"{title} (seconds)", "T in seconds", series)
 
 
 EXPERIMENTS = (
@@ -400,3 +348,14 @@ RANGES = Gain(
 )
 
 GAINS = (*(_loss(data) for data in TITLES), RANGES)
+
+ON_PAGE = (
+    "headline-mnist", "headline-fashion-mnist", "headline-cifar-10",
+    "table-1-fashion-mnist-adaptive-5", "table-1-cifar-10-fixed-10", "table-1-cifar-10-adaptive-5",
+    "central-11", "central-54", "central-412", "loss-mnist", "range-cifar-10",
+)  # fmt: skip
+IN_OVERVIEW = {
+    "headline-mnist": "MNIST",
+    "headline-fashion-mnist": "Fashion-MNIST",
+    "headline-cifar-10": "CIFAR-10",
+}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from papers.experiments import Experiment, Gain
-from papers.pages import markdown
-from papers.records import Records
 
 # --- the settings of sections 5.2 and 5.3 -----------------------------------------------------------------------------
 
@@ -94,7 +91,7 @@ def _written(epsilons: Sequence[float]) -> str:
 
 
 #: Betas with noise, beside the recipes' own: the stated accuracies without noise lie between those of 0.1 and 0.2.
-RECIPES_BETA, BETAS = 0.2, (0.1, 0.15, 0.5)
+BETAS = (0.1, 0.15, 0.5)
 BY_BETA = ("mnist-votes", "fashion-votes")
 
 FITTED = ("digits", "fashion", "mnist-votes")  #: scale of features, passes and clock; beta
@@ -239,58 +236,13 @@ def _stated_gains() -> Iterator[Gain]:
 
 GAINS = tuple(_stated_gains())
 
-
-def more(records: Records) -> str:
-    """A table of points gained over the arithmetic average, which the page has beside the others."""
-    titles = ["setting", "A", "B - A", "C - A", "C that keeps W - A", "inverse variance - A"]
-    records = records.at_once()
-    rows = []
-    for case in CASES:
-        for epsilons in case.personal:
-            found = [_accuracy(records, f"{setting_id(case, epsilons)}-{name}") for name in AGGREGATIONS]
-            base = found[0]
-            shown = ["not run" if base is None else f"{base:.1f}", *(_gain(one, base) for one in found[1:])]
-            rows.append([f"{case.title}: {_written(epsilons)}", *shown])
-        b, c = ("not stated" if figure is None else f"{figure:.2f}" for figure in STATED_GAINS[case.id])
-        rows.append([f"*{case.title}, the paper*", "*not stated*", f"*{b}*", f"*{c}*", "", ""])
-    title = "### Points gained over the arithmetic average"
-    words = "The paper does not say for which of its settings its gains hold."
-    return "\n\n".join([title, words, markdown(titles, rows), *_table_by_beta(records)])
-
-
-def _table_by_beta(records: Records) -> tuple[str, str, str]:
-    """What selection gains where records are divided more or less unevenly."""
-    betas = sorted((*BETAS, RECIPES_BETA))
-    rows = []
-    for case in CASES:
-        if case.id in BY_BETA:
-            rows += [_row_by_beta(case, own, betas, records) for own in case.personal]
-            rows.append([f"*{case.title}, the paper*", *[f"*{STATED_GAINS[case.id][1]}*"] * len(betas)])
-    title = "### Points gained by selection, over beta"
-    words = "C - A, mean of three seeds. The paper's gain stands in every column, as its beta is not stated."
-    return title, words, markdown(["setting", *(f"beta = {beta:g}" for beta in betas)], rows)
-
-
-def _row_by_beta(case: Case, epsilons: Sequence[float], betas: Sequence[float], records: Records) -> list[str]:
-    cells = []
-    for beta in betas:
-        end = "" if beta == RECIPES_BETA else f"-beta-{beta:g}"
-        base, found = (
-            _accuracy(records, f"{setting_id(case, epsilons)}-{name}{end}") for name in ("average", "selected")
-        )
-        cells.append(_gain(found, base) or "not run")
-    return [f"{case.title}: {_written(epsilons)}", *cells]
-
-
-def _accuracy(records: Records, name: str) -> float | None:
-    """The mean over the runs that were recorded with the settings that an experiment has now."""
-    found = next((one for one in EXPERIMENTS if one.id == name), None)
-    if found is None:  # not every aggregation is tried in every setting
-        return None
-    own = records.of(name, quick=False, settings=found.settings(quick=False, seed=1))
-    known = [100 * record.accuracy for record in own if record.accuracy is not None]
-    return fmean(known) if known else None
-
-
-def _gain(found: float | None, base: float | None) -> str:
-    return "" if found is None or base is None else f"{found - base:+.1f}"
+ON_PAGE = (
+    "digits-none", "fashion-none", "covertype-none", "mnist-votes-none", "digits-gain-weighted", "digits-gain-selected",
+    "fashion-gain-weighted", "covertype-gain-selected", "mnist-votes-gain-selected", "fashion-votes-gain-selected",
+    "digits-1-1-10-weighted", "fashion-same-0.05",
+)  # fmt: skip
+IN_OVERVIEW = {
+    "digits-none": "digits, no noise",
+    "digits-gain-weighted": "digits, gain by weights",
+    "fashion-votes-gain-selected": "Fashion, gain by selection",
+}

@@ -1,4 +1,4 @@
-"""docs/bits.md once more, in plain Python and from the page alone: it imports nothing of Sordino."""
+"""The tables of docs/bits.md in plain Python, their exact form: it imports nothing of Sordino."""
 
 import hashlib
 import json

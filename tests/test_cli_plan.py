@@ -1,5 +1,7 @@
 import json
+import math
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 from sordino.report.expectations import LEVELS
 
+PAGE = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
 TWO_POINT = ("--mechanism", "two-point", "--values", "650", "--rounds", "10", "--epsilon", "50")
 HEAD = (
     "--mechanism", "private-head", "--maps", "81", "--records", "600", "--clients", "100", "--rounds", "51",
@@ -210,40 +213,54 @@ def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, rem
     assert "Traceback" not in result.stderr
 
 
+def command_of_the_guide(start: str) -> list[str]:
+    (command,) = re.findall(rf"\$ sordino plan ({start} .*)", PAGE)
+    return str(command).split()
+
+
+def rows_of_the_guide(head: str) -> list[list[str]]:
+    """The cells of the page's table that begins with this head."""
+    lines = PAGE.partition(head)[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 @pytest.mark.process
 def test_the_table_of_the_guide_is_what_its_command_prints():
-    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
-    (command,) = re.findall(r"\$ sordino plan (--values .*)", page)
-    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:13]]
     shown = [
         [cell.strip() for cell in line.strip("│").split("│")]
-        for line in run(*command.split()).stdout.splitlines()
+        for line in run(*command_of_the_guide("--values")).stdout.splitlines()
         if line.startswith("│")
     ]
-    assert told == [[row[0], row[1], row[3], row[4], row[6]] for row in shown]
+    assert rows_of_the_guide("| mechanism |") == [[row[0], row[1], row[3], row[4], row[6]] for row in shown]
 
 
 def test_the_guide_says_what_is_left_of_an_update_where_noise_is_louder_than_it_looks():
-    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
-    (command,) = re.findall(r"\$ sordino plan (--values .*)", page)
-    found = {answer["mechanism"]: answer["average"] for answer in json.loads(run(*command.split(), "--json").stdout)}
-    for mechanism, noise, kept in (("laplace (l1)", "0.58", "0.016"), ("exponential", "0.069", "0.0075")):
-        average = found[mechanism]
-        assert f"{average['noise']:.2g}" == noise and f"{average['update']:.2g}" == kept
-        assert noise in page and kept in page
+    answers = json.loads(run(*command_of_the_guide("--values"), "--json").stdout)
+    (average,) = (answer["average"] for answer in answers if answer["mechanism"] == "laplace (l1)")
+    for figure, value in (("0.58", average["noise"]), ("0.016", average["update"])):
+        assert f"{value:.2g}" == figure and figure in PAGE
 
 
 def test_the_other_figures_of_the_guide_are_what_its_commands_print():
-    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
-    first = run(*re.findall(r"\$ sordino plan (--mechanism two-point .*)", page)[0].split()).stdout
-    for line in page.split("```console\n")[2].split("```")[0].splitlines():
-        assert line in first
-    silo = re.findall(r"\$ sordino plan (--mechanism dp-sgd .*)", page)[0].split()
+    silo = command_of_the_guide("--mechanism dp-sgd")
     for more, figures in (((), ("1.6707", "4.32")), (("--adjacency", "record-replace"), ("3.0338", "4.03"))):
         text = run(*silo, *more).stdout
-        assert all(figure in text and figure in page for figure in figures)
-    (asked, answer), *_ = re.findall(r"\$ sordino plan (.* --parameter 4)\n(.*)", page)
+        assert all(figure in text and figure in PAGE for figure in figures)
+    (asked, answer), *_ = re.findall(r"\$ sordino plan (.* --parameter 4)\n(.*)", PAGE)
     assert run(*asked.split()).stdout.startswith(answer)
+
+
+def test_the_guides_words_for_noise_are_those_of_the_recorded_runs():
+    """Each row: from which level on, the words, how many experiments, and what their median and nine tenths keep."""
+    recorded = json.loads((Path(__file__).parent.parent / "benchmarks" / "results" / "noise.json").read_text())
+    found = [(point["ratio"] / math.sqrt(point["rounds"]), point["kept"]) for point in recorded if point["ratio"]]
+    assert f"{len(found)} experiments" in PAGE
+    rows = rows_of_the_guide("| level |")
+    for row, (least, words), (next_least, _) in zip(rows, LEVELS, (*LEVELS[1:], (math.inf, "")), strict=True):
+        kept = sorted(share for level, share in found if least <= level < next_least)
+        shares = f"{statistics.median(kept):.0%}", f"{math.floor(100 * kept[len(kept) // 10])}%"
+        level = f"from {least:g}" if least else f"below {next_least:g}"
+        assert row == [level, words, str(len(kept)), *(share.replace("%", " %") for share in shares)]
 
 
 def test_the_help_shows_whole_commands():
@@ -317,14 +334,8 @@ def test_a_recipe_of_a_head_is_planned_with_its_own_numbers_and_those_given():
     assert "8 rounds of 20 silos" in text and "bytes a report" in text.replace("\n", " ")
 
 
-def test_the_guides_table_of_a_head_is_what_its_command_prints():
+def test_the_guide_says_what_the_noise_of_a_head_proves():
     pytest.importorskip("torch")
-    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
-    (command,) = re.findall(r"\$ sordino plan (--mechanism private-head .*)", page)
-    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:7]]
-    shown = [
-        [cell.strip() for cell in line.strip("│").split("│")]
-        for line in run(*command.split()).stdout.splitlines()
-        if line.startswith("│")
-    ]
-    assert told == shown
+    found = planned(*command_of_the_guide("--mechanism private-head"))
+    assert found["honest"] == 80 and found["proven"] <= 1.0 and f"{found['proven_alone']:.3g}" == "12.5"
+    assert "80 honest" in PAGE and "12.5" in PAGE

@@ -13,10 +13,10 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
     "docs/tour.md",
+    "docs/models.md",
     "docs/mechanisms.md",
     "docs/accounting.md",
     "docs/audit.md",
-    "docs/checks.md",
     "docs/planning.md",
     "docs/reports.md",
     "docs/notebooks.md",

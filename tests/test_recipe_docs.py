@@ -1,13 +1,15 @@
-"""The page on recipes: its recipes are valid, its commands print what it shows, its table is the grammar's."""
+"""The page on recipes has valid recipes and shows what its commands print. The printed table of keys is complete."""
 
+import json
 import re
 import shlex
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sordino.recipe import Recipe
+from sordino.recipe import Recipe, shipped
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -41,8 +43,8 @@ def test_every_recipe_of_the_page_is_valid(text):
     assert Recipe.from_toml(text).to_toml()
 
 
-@pytest.mark.parametrize("example", blocks("python"), ids=["loaded", "made"])
-def test_every_python_example_runs(example):
+def test_the_python_example_runs():
+    (example,) = blocks("python")
     exec(compile(example, "docs/recipes.md", "exec"), {})
 
 
@@ -55,6 +57,36 @@ def test_commands_print_what_the_page_shows(here):
                 assert output == shown
 
 
+def table_of_keys() -> list[list[str]]:
+    head, rule, *rows = sordino("sordino recipes keys --markdown").splitlines()
+    assert head.count("|") == rule.count("|") == 5
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
 def test_the_table_of_keys_is_the_grammars():
-    table = PAGE[PAGE.index("| key | allowed |") :]
-    assert table == sordino("sordino recipes keys --markdown"), "run: sordino recipes keys --markdown"
+    """The site has it as a page: each row must be one of Markdown, with four cells."""
+    known = json.loads(sordino("sordino recipes keys --json"))
+    wanted = [[f"`{key['key']}`", key["allowed"], key["default"]] for key in known]
+    assert [[key, allowed, default.strip("`")] for key, allowed, default, _ in table_of_keys()] == wanted
+    for (*_, meaning), key in zip(table_of_keys(), known, strict=True):
+        assert key["description"] in meaning and all(form in meaning for form in key["forms"])
+
+
+def test_the_table_of_keys_has_every_setting_of_the_shipped_recipes():
+    keys = {cells[0].strip("`") for cells in table_of_keys()}
+    settings = {path for name in shipped() for path in paths(Recipe.load(name).to_dict())}
+    assert not [path for path in sorted(settings) if not keys & {*prefixes(path)}]
+
+
+def paths(table: dict, above: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from paths(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def prefixes(path: str) -> Iterator[str]:
+    """The path and all above it: a key may take a table, such as `model.options`."""
+    keys = path.split(".")
+    return (".".join(keys[:length]) for length in range(1, len(keys) + 1))

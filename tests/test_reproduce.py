@@ -13,11 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from papers import experiments as listing
-from papers import wu_personalized
 from papers.command import Display
 from papers.experiments import PAPERS, Experiment, Gain, chosen, experiments
-from papers.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
-from papers.plots import plot
+from papers.pages import Row, gain_rows, paper_section, privacy_cells, rows, shown, table, write_overview, write_paper
+from papers.plots import Pair, pairs, plot
 from papers.records import Epsilons, Record, Records, essence
 from papers.runner import RunProgress, SeedRun, seed_runs
 from sordino.cli import app
@@ -47,7 +46,7 @@ def record(experiment: str, seed: int, accuracy: float, **changes) -> Record:
 def paper(monkeypatch):
     module = ModuleType("papers.sun_ldp_fl")
     module.EXPERIMENTS = [
-        Experiment("later", "a detail", "two-point-digits", TINY, priority=2),
+        Experiment("later", "a detail", "two-point-digits", TINY, priority=2, note="said once"),
         Experiment("headline", "the | headline", "two-point-digits", TINY, ("rounds.count=1",), 90.0, "Table 1", 2, 1),
     ]
     monkeypatch.setattr(listing, "import_module", lambda name: module)
@@ -119,13 +118,13 @@ def test_records_survive_and_the_latest_counts(tmp_path):
     assert not records.of("a", quick=True)
 
 
-def test_a_table_gives_mean_spread_difference_and_both_epsilons():
+def test_a_table_gives_mean_spread_and_both_epsilons():
     row = Row(
         Experiment("a", "one | two", "r", figure=64.0, where="Table 1"), (record("a", 1, 0.6), record("a", 2, 0.7))
     )
     assert row.ours == pytest.approx(65.0) and row.spread == pytest.approx(7.0711, abs=1e-4)
     (line,) = table([row]).splitlines()[2:]
-    assert "one \\| two" in line and "65.00 ± 7.07" in line and "+1.00" in line
+    assert "one \\| two" in line and "65.00 ± 7.07" in line
     assert "650 (client, server)" in line and "2.04e+04 at delta 1e-05 (client, server)" in line
     assert row.verdict == "undecided"
 
@@ -164,7 +163,7 @@ def test_what_a_paper_says_otherwise_than_by_a_number_is_shown_so():
     (line,) = table(
         [Row(Experiment("a", "a", "r", figure=10.0, said="below 10"), (record("a", 1, 0.6),))]
     ).splitlines()[2:]
-    assert "| below 10 | 60.00 | +50.00 |" in line
+    assert "| below 10 | 60.00 |" in line
 
 
 def test_a_stated_loss_shows_the_epsilons_of_the_run_with_noise(monkeypatch, tmp_path):
@@ -220,8 +219,11 @@ def test_a_plot_is_sound_svg_and_escapes():
     assert "d < e" in [text.text for text in root.findall("{http://www.w3.org/2000/svg}text")]
 
 
-def varied(monkeypatch, tmp_path, ran, *first):
-    """The page of an experiment at x = 1, 2 and 3, of which some were run, after others."""
+PLOT = "![over x](figures/ldp-fl-over-x.svg)"
+
+
+def varied(monkeypatch, tmp_path, ran, *first, prose=PLOT):
+    """The plot of an experiment at x = 1, 2 and 3, of which some were run, after others; None where none is drawn."""
     found = [
         *first,
         *(
@@ -233,29 +235,39 @@ def varied(monkeypatch, tmp_path, ran, *first):
     records = Records(tmp_path / "ldp-fl.jsonl")
     for experiment in found[:ran]:
         records.add(record(experiment.id, 1, 0.5, fingerprint=essence(experiment.settings(quick=False, seed=1))))
-    return write_paper("ldp-fl", records, tmp_path).read_text()
+    (tmp_path / "papers").mkdir(exist_ok=True)
+    (tmp_path / "papers" / "ldp-fl.md").write_text(prose)
+    write_paper("ldp-fl", records, tmp_path)
+    drawn = tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg"
+    if not drawn.exists():
+        return None
+    return [text.text for text in ElementTree.parse(drawn).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_a_page_lists_what_was_not_run_and_its_table_has_figures_alone(monkeypatch, tmp_path):
-    page = varied(monkeypatch, tmp_path, 1)
-    assert "| noise 1 | Figure 1 | not stated | 50.00 |" in page
-    assert "\n\nNot run:\n\n* Figure 1: noise 2 / 3\n" in page
-    assert page.count("| noise") == 1 and "not run" not in page
+def test_a_page_has_the_rows_that_its_module_names_in_that_order(monkeypatch, tmp_path):
+    found = [Experiment(f"e-{k}", f"row {k}", "two-point-digits", TINY, figure=50.0 + k) for k in range(3)]
+    loss = Gain("loss", "lost", (("e-0", "e-1"),), 1.0)
+    module = SimpleNamespace(EXPERIMENTS=found, GAINS=(loss,), ON_PAGE=("loss", "e-2", "e-0"))
+    monkeypatch.setattr(listing, "import_module", lambda name: module)
+    records = Records(tmp_path / "none.jsonl")
+    assert [row.experiment.id for row in shown("ldp-fl", records)] == ["loss", "e-2", "e-0"]
+    del module.ON_PAGE
+    assert [row.experiment.id for row in shown("ldp-fl", records)] == ["e-0", "e-1", "e-2", "loss"]
 
 
 def test_a_single_point_makes_no_figure(monkeypatch, tmp_path):
-    assert "![" not in varied(monkeypatch, tmp_path, 1)
-    assert "![over x](figures/ldp-fl-over-x.svg)" in varied(monkeypatch, tmp_path, 2)
-    drawn = ElementTree.parse(tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg")
-    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert varied(monkeypatch, tmp_path, 1) is None
+    said = varied(monkeypatch, tmp_path, 2)
     assert "1" in said and "2" in said and "3" not in said  # no place is kept for what was not run
+
+
+def test_a_plot_is_drawn_only_where_the_page_shows_it(monkeypatch, tmp_path):
+    assert varied(monkeypatch, tmp_path, 3, prose="no plot") is None
 
 
 def test_an_experiment_is_a_point_of_all_plots_that_it_names(monkeypatch, tmp_path):
     headline = Experiment("h", "headline", "two-point-digits", TINY, figure=77.0, also=(("over x", 9.0),))
-    assert "![over x](figures/ldp-fl-over-x.svg)" in varied(monkeypatch, tmp_path, 2, headline)  # itself and e-1
-    drawn = ElementTree.parse(tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg")
-    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    said = varied(monkeypatch, tmp_path, 2, headline)  # itself and e-1
     assert "1" in said and "9" in said and "stated in the paper" in said
 
 
@@ -267,9 +279,39 @@ def test_the_overview_says_which_figures_were_in_view_and_what_claims_are(monkey
     module = SimpleNamespace(EXPERIMENTS=found, CLAIMS="Claimed is something else.")
     monkeypatch.setattr(listing, "import_module", lambda name: module)
     overview = write_overview(lambda _: records, tmp_path).read_text()
-    assert "3 stated figures: 3 reproduced (2 fitted, on one seed). Claimed is something else." in overview
+    assert overview.count("| 3 | 3 (2 fitted, 3 on one seed) | 0 | 0 | 0 | 0 |") == len(PAPERS)
     assert overview.count("reproduced, fitted, one seed |") == 2 * len(PAPERS)
+    assert "Claimed is something else." in overview
     assert "Claimed is something else." in write_paper("ldp-fl", records, tmp_path).read_text()
+
+
+def test_the_overview_has_the_headlines_that_modules_name_and_draws_them(monkeypatch, tmp_path):
+    found = [Experiment(f"e-{k}", f"row {k}", "two-point-digits", TINY, figure=60.0) for k in range(2)]
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    for experiment in found:
+        records.add(record(experiment.id, 1, 0.5, fingerprint=essence(experiment.settings(quick=False, seed=1))))
+    module = SimpleNamespace(EXPERIMENTS=found, IN_OVERVIEW={"e-1": "the second"})
+    monkeypatch.setattr(listing, "import_module", lambda name: module)
+    overview = write_overview(lambda _: records, tmp_path).read_text()
+    assert overview.count("`--only e-1`") == len(PAPERS) and "`--only e-0`" not in overview
+    for name in ("accuracies", "epsilons"):
+        drawn = ElementTree.parse(tmp_path / "papers" / "figures" / f"{name}.svg")
+        texts = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        assert sum(text.endswith(", the second") for text in texts) == len(PAPERS)
+
+
+def test_an_infinite_value_is_drawn_at_the_end_with_its_name():
+    def marks(ours):
+        root = ElementTree.fromstring(
+            pairs("t", [Pair("a < b", 1.0, ours), Pair("c", 1.0, 1000.0)], ("x", "y"), powers=True)
+        )
+        circles = [float(mark.attrib["cx"]) for mark in root.iter("{http://www.w3.org/2000/svg}circle")]
+        return circles[:-1], [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+    circles, texts = marks(10.0)
+    assert circles == sorted(circles) and len(circles) == 2 and "infinite" not in texts and "a < b" in texts
+    circles, texts = marks(float("inf"))
+    assert len(circles) == 1 and "infinite" in texts
 
 
 def test_what_differs_too_much_from_seed_to_seed_is_neither_reproduced_nor_missed():
@@ -293,9 +335,9 @@ def test_another_reading_stands_beside_a_figure_and_is_none_of_its_own(monkeypat
     assert "| lower here, one seed |" in write_overview(lambda _: records, tmp_path).read_text()
     records.add(record("e-other", 1, 0.59, fingerprint=essence(other.settings(quick=False, seed=1))))
     overview = write_overview(lambda _: records, tmp_path).read_text()
-    assert "1 stated figure: 1 lower here (on one seed)." in overview and "| row, otherwise |" not in overview
+    assert "| 1 | 0 | 0 | 0 | 1 (1 on one seed) | 0 |" in overview and "row, otherwise" not in overview
     assert "| lower here, one seed; otherwise: 59.00 |" in overview
-    assert "| row, otherwise |  | 60.00 | 59.00 | -1.00 |" in write_paper("ldp-fl", records, tmp_path).read_text()
+    assert "| lower here, one seed; otherwise: 59.00 |" in write_paper("ldp-fl", records, tmp_path).read_text()
 
 
 def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
@@ -309,7 +351,8 @@ def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
     first = runner.invoke(app, command)
     assert first.exit_code == 0, first.output
     found = json.loads(first.stdout)["ldp-fl"]
-    assert [(row["experiment"], row["seeds"]) for row in found] == [("headline", 2), ("later", 1)]
+    told = [(row["experiment"], row["seeds"], row["where"], row["note"]) for row in found]
+    assert told == [("headline", 2, "Table 1", ""), ("later", 1, "", "said once")]
     again = runner.invoke(app, command)
     assert again.exit_code == 0 and again.stderr.count("seed 1: recorded before") == 2
     assert "ldp-fl: 0 run now, 3 recorded before, 0 skipped" in again.stderr
@@ -348,7 +391,7 @@ def test_quick_runs_never_get_into_the_pages(paper, tmp_path):
             records.add(record(experiment.id, 1, 0.4321, quick=True, fingerprint=asked))
     page = write_paper("ldp-fl", records, tmp_path / "docs")
     overview = write_overview(lambda _: records, tmp_path / "docs")
-    assert "Not run:" in page.read_text() and "not run" in overview.read_text()
+    assert "not run" in page.read_text() and "not run" in overview.read_text()
     assert "43.21" not in page.read_text() + overview.read_text()
 
 
@@ -597,10 +640,41 @@ def test_every_plot_says_what_its_axis_is(name):
         assert own.issuperset(group for group, _ in experiment.also), experiment.id
 
 
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def page_of(name):
+    return (DOCS / "papers" / f"{name}.md").read_text()
+
+
+def records_of(name):
+    return Records(DOCS / "papers" / "records" / f"{name}.jsonl")
+
+
 def test_every_figure_of_the_pages_is_shown_by_one():
-    papers = Path(__file__).parent.parent / "docs" / "papers"
-    shown = {found for page in papers.glob("*.md") for found in re.findall(r"\(figures/(.+?)\)", page.read_text())}
-    assert shown == {path.name for path in (papers / "figures").iterdir()}
+    pages = [*DOCS.glob("*.md"), *(DOCS / "papers").glob("*.md")]
+    linked = {found for page in pages for found in re.findall(r"\((?:papers/)?figures/(.+?)\)", page.read_text())}
+    assert linked == {path.name for path in (DOCS / "papers" / "figures").iterdir()}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_table_of_a_page_is_what_the_records_say(name):
+    assert paper_section(name, records_of(name)) in page_of(name)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_percentages_in_the_prose_of_a_page_are_recorded_or_stated(name):
+    prose = re.sub(r"<!-- (figures|pages).*?<!-- end of \1 -->", "", page_of(name), flags=re.DOTALL)
+    found = [*rows(name, records_of(name)), *gain_rows(name, records_of(name))]
+    runs = [*json.loads((DOCS.parent / "benchmarks" / "results" / "proven.json").read_text()).values()]
+    means = [*(row.ours for row in found if row.ours is not None), *(100 * accuracy_of(own) for own in runs)]
+    figures = {row.experiment.figure for row in found} - {None}
+    known = {f"{value:.{places}f}" for value in (*means, *figures) for places in (1, 2)}
+    assert set(re.findall(r"(\d+\.\d+) %", prose)) <= known
+
+
+def accuracy_of(own):
+    return sum(one["accuracy"] for one in own) / len(own)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -611,23 +685,6 @@ def test_a_quick_run_goes_through_few_records(name):
         sizes = quick.split.sizes if quick.split.kind == "sizes" else [quick.data.train_limit or 1_500]
         assert sum(sizes) * quick.rounds.count * (quick.training.epochs or 1) <= 50_000, experiment.id
         assert quick.data.source == "digits" or 0 < quick.data.test_limit <= 2_000, experiment.id
-
-
-def test_the_table_of_gains_counts_runs_with_the_settings_of_today_alone(tmp_path):
-    name = "digits-1-1-10-average"
-    assert name in {experiment.id for experiment in wu_personalized.EXPERIMENTS}
-    today = essence(next(one for one in wu_personalized.EXPERIMENTS if one.id == name).settings(quick=False, seed=1))
-    records = Records(tmp_path / "personalized.jsonl")
-    records.add(record(name, 1, 0.25, fingerprint=today))
-    assert "| digits, IID: {1, 1, 10} | 25.0 |" in wu_personalized.more(records)
-    records.add(record(name, 1, 0.75, fingerprint="of other settings"))
-    assert "| digits, IID: {1, 1, 10} | not run |" in wu_personalized.more(records)
-
-
-def test_the_table_over_beta_has_the_recipes_own_in_its_place():
-    for case in wu_personalized.CASES:
-        if case.id in wu_personalized.BY_BETA:
-            assert Recipe.load(case.recipe).settings()["split.beta"] == wu_personalized.RECIPES_BETA
 
 
 @pytest.mark.parametrize("name", ["privunit-mnist", "privunit-cifar-10"])

@@ -15,7 +15,7 @@ from papers import experiments as listing
 from papers.command import Display
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains
 from papers.first_look import first_look
-from papers.pages import Row, gain_rows, rows, tally, theirs, verdict_words
+from papers.pages import Row, gain_rows, overview_section, rows, tally, theirs, verdict_words
 from papers.plots import plot
 from papers.records import Record, Records, essence
 from papers.runner import RunProgress, SeedRun
@@ -61,7 +61,7 @@ def test_a_derived_figure_is_marked_and_not_counted(paper):
     fill(paper, PLAIN, 0.51, 0.51)
     found = rows("ldp-fl", paper)
     assert [theirs(row.experiment) for row in found] == ["50.00", "51.00 (derived)"]
-    assert tally(found).startswith("1 stated figure: 1 reproduced.") and "1 row with a derived" in tally(found)
+    assert tally(found)[:2] == ["1", "1"]
     assert verdict_words(found[1]).startswith("derived, not counted")
     assert "stated in the paper" not in plot("t", [found[1], found[1]])
 
@@ -259,9 +259,5 @@ def test_the_time_left_is_guessed_at_first_and_then_measured(monkeypatch, capsys
 
 
 def test_the_overview_is_what_the_records_say():
-    page = (DOCS / "reproduction.md").read_text()
-    for name in PAPERS:
-        records = Records(DOCS / "papers" / "records" / f"{name}.jsonl")
-        for row in gain_rows(name, records):
-            (line,) = [line for line in page.splitlines() if f"`--only {row.experiment.id}`" in line]
-            assert f"| {verdict_words(row)} |" in line
+    section = overview_section(lambda name: Records(DOCS / "papers" / "records" / f"{name}.jsonl"))
+    assert section in (DOCS / "reproduction.md").read_text()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import sordino
+
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     from typer.testing import CliRunner
@@ -32,6 +34,9 @@ def test_the_page_leads_from_a_table_to_a_model_that_reads_raw_tables(tmp_path, 
     outputs = [run(command) for command in re.findall(r"^\$ (.*)$", blocks("console")[0], re.MULTILINE)]
     classes = [line.split(",")[0] for line in outputs[-1].splitlines()[1:]]
     assert classes == ["back", "well"]
+    result = sordino.load_run("runs/visits").result
+    figures = (f"{result.accuracy:.1%}", f"{result.commonest:.1%}", f"{result.score:.2f}")
+    assert all(figure.replace("%", " %") in PAGE for figure in figures), figures
 
 
 def run(command: str) -> str:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papers.sun_ldp_fl import completion_times
 from sordino.channels.shuffle import (
     Delays,
     Shuffled,
@@ -211,16 +210,6 @@ def test_clients_that_do_not_wait_for_the_slowest_give_themselves_away() -> None
     assert exposed_share([0.0, 0.0, 4.0], 1.0) == pytest.approx(1 / 3)
     assert exposed_share([1.0, 1.0, 2.0], 0.0) == pytest.approx(1 / 3)
     assert exposed_share([7.0], 1.0) == 1
-
-
-def test_the_plots_rows_grow_with_t_and_hardly_with_clients() -> None:
-    rows = completion_times(
-        [0.0, 10.0, 60.0], [10, 1000], values=1000, computing=(20.0, 20.0), communication=(1.0, 1.0), rounds=5
-    )
-    assert [(row["latency"], row["clients"]) for row in rows] == [(t, n) for t in (0, 10, 60) for n in (10, 1000)]
-    assert [round(row["finished"], 1) for row in rows] == [21, 21, 31, 31, 81, 81]
-    assert {row["slowest"] for row in rows} == {21.0}
-    assert {row["exposed"] for row in rows} == {0.0}
 
 
 def test_simulated_delays_are_noted_for_the_round() -> None:

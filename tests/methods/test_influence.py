@@ -274,5 +274,5 @@ def test_the_example_of_the_page_runs():
     exec(compile(example, PAGE.name, "exec"), {})
 
 
-def test_the_bias_that_the_page_states_of_laplace():
+def test_clamping_biases_laplace_hardly_at_the_edge_of_its_domain():
     assert 0 < -Laplace(1.0, Box(0.0, 1.0)).bias([[1.0]])[0, 0] < 1e-7

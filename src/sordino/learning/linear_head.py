@@ -6,7 +6,7 @@ whole vector u of norm at most `features`, and r, scaled by what clipping leaves
 
 Nothing of it depends on other records. Scores are products of whole numbers whose sums stay below 2^53, so that float64
 has them exactly in any order; the exponential is a table of whole numbers; everything else is one correctly rounded
-operation (+ - * / sqrt, rounding) at a time, value by value. docs/bits.md says it step by step; web pages do the same.
+operation (+ - * / sqrt, rounding) at a time, value by value. Web pages do the same (docs/bits.md).
 
 A head may add to scores that a frozen network gives the record, as an adapter does: r = softmax(s + W x) - onehot(y).
 The network's s are whole steps of the exponential's table. They change what r is, and not how long it may be.

@@ -28,6 +28,10 @@ export interface Summary {
   budget: SuggestedBudget | null;
   why: string;
   by_invitation: boolean;
+  /** whether one link admits everybody who has it, so that participants may hand theirs on */
+  shared_link?: boolean;
+  /** seconds until the first round begins; null or absent where no countdown runs */
+  starts_in?: number | null;
   /** whether the server has public examples for those who only want to try */
   sample: boolean;
 }
@@ -114,6 +118,22 @@ export interface StrongerChoice {
   alone: number | null;
 }
 
+/** A column of a table, in the order of the model's inputs. */
+export interface Column {
+  name: string;
+  low: number | null;
+  high: number | null;
+}
+
+/** What the operator's recipe reached where it was measured: over seeds, with so many participants. */
+export interface Expected {
+  accuracy: number;
+  low: number;
+  high: number;
+  seeds: number;
+  participants: number;
+}
+
 export interface Task {
   federation: string;
   title: string;
@@ -122,7 +142,7 @@ export interface Task {
   method: string;
   clients: number;
   rounds: { count: number; quorum: number; deadline: number | null };
-  input: { shape: number[]; kind: "image" | "features" };
+  input: { shape: number[]; kind: "image" | "features"; columns?: Column[] | null };
   classes: string[];
   model: { name: string; size: number };
   training: { kind: "plain" | "private" | "sums" };
@@ -130,6 +150,7 @@ export interface Task {
   strengths: Strength[];
   budget: SuggestedBudget | null;
   choices: StrongerChoice[];
+  expected?: Expected | null;
 }
 
 export interface Participant {
