@@ -109,6 +109,15 @@ def test_search_knows_pages_and_their_text(site):
 
 
 @pytest.mark.unit
+def test_the_site_uses_colours_that_the_page_has_in_both_modes():
+    sheet = (ROOT / "website" / "theme" / "stylesheets" / "sordino.css").read_text(encoding="utf-8")
+    used = {name for name in re.findall(r"var\(--([\w-]+)\)", sheet) if not name.startswith("md-")}
+    assert len(used) > 8
+    for scheme in hooks.colours(hooks.STYLE.read_text(encoding="utf-8")).splitlines():
+        assert sorted(used - set(re.findall(r"--([\w-]+):", scheme))) == []
+
+
+@pytest.mark.unit
 def test_every_page_is_behind_one_door():
     doors = [page for name in hooks.DOORS for page in hooks.pages_of(hooks.door(name))]
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}

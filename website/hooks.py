@@ -31,6 +31,8 @@ HOMES = {
 }  # fmt: skip
 SHOWN = {".py": "python", ".toml": "toml", ".ts": "typescript", ".sh": "bash"}  #: files that become a page of code
 KEYS = "<!-- recipe keys -->"
+STYLE = ROOT / "web" / "styles" / "base.css"  #: the participants' page, which lends its colours and its mark
+MARK = ROOT / "web" / "public" / "assets" / "icon.svg"
 
 _FENCE = re.compile(r"(^[ ]*```.*?^[ ]*```[^\n]*\n?)", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
@@ -197,8 +199,17 @@ def content(path: str) -> str:
     return notebook(path) if path.endswith(".ipynb") else listing(path)
 
 
+def colours(style: str) -> str:
+    """The colours of the participants' page, light and dark, for the schemes of the site."""
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
+    found = {"default": re.findall(r"--[\w-]+:[^;]+;", light), "slate": re.findall(r"--[\w-]+:[^;]+;", dark)}
+    return "\n".join(f'[data-md-color-scheme="{name}"] {{ {" ".join(own)} }}' for name, own in found.items())
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the front page, and every file outside docs/ that a page links."""
+    """Add the front page, every file outside docs/ that a page links, and what the look takes from the page."""
+    files.append(File.generated(config, "images/mark.svg", abs_src_path=str(MARK)))
+    files.append(File.generated(config, "stylesheets/colours.css", content=colours(STYLE.read_text(encoding="utf-8"))))
     _elsewhere.clear()
     texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
     for path, src in HOMES.items():
@@ -266,10 +277,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lay out what comes before the front page's first section as one picture (stylesheets/sordino.css)."""
+    """Keep a figure and its spread on one line; lay out what comes before the front page's first section."""
     src = page.file.src_uri
     if src != "index.md":
-        return mentions(html, src)
+        return mentions(html.replace(" ± ", "&nbsp;±&nbsp;"), src)
     first, mark, rest = html.partition("<h2")
     return f'<div class="front">\n{first}</div>\n{mark}{rest}'
 
