@@ -9,7 +9,7 @@ PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser page bench lint wheel size gpu-bundle clean
+.PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser page bench lint docs pictures wheel size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -94,6 +94,12 @@ lint: $(READY)
 
 bench: $(BENCH) ## values per second of each mechanism beside its rivals
 	$(BIN)/python -m benchmarks.mechanisms
+
+docs: $(READY) ## build the documentation as a site: open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pictures: $(READY) page ## take the pictures of the documentation again, with Node.js and Chromium: two minutes
+	$(BIN)/python website/pictures.py
 
 wheel: $(READY) page ## build the wheel into dist/, with the page where it is built
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

@@ -462,14 +462,14 @@ def rounds_table() -> list[list[str]]:
 
 def readme_table() -> list[list[str]]:
     """The same in short: the papers' own headlines."""
-    rows = [["headline", "paper", "proven of the paper's run", "Sordino, summed", "Sordino, every silo alone"]]
+    rows = [["setting", "epsilon", "paper", "proven of its run", "Sordino, summed", "Sordino, alone"]]
     for each in HEADLINES:
         key = f"headlines: {each.name}"
         found = figure_of(f"{key}, summed"), figure_of(f"{key}, alone")
         if any(found) and each.proven:
             paper = f"{each.figure:g} ({each.paper})"
-            proven = each.proven if each.proven == "infinite" else f"epsilon {each.proven}"
-            rows.append([each.name, paper, proven, *(
+            setting = each.name.replace(f", epsilon {each.epsilon:g}", "")
+            rows.append([setting, f"{each.epsilon:g}", paper, each.proven, *(
                 f"**{figure}**" if figure and float(figure.split()[0]) >= each.figure else figure for figure in found
             )])  # fmt: skip
     return rows

@@ -70,6 +70,7 @@ PLACES = {
     "test_reproduce_orderings.py": "process",
     "test_reproduce_own.py": "process",
     "test_reproduce_webfed.py": "process",
+    "test_site.py": "process",
     "test_wheel.py": "process",
     "web": "network",
 }
