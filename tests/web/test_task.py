@@ -46,6 +46,11 @@ def test_a_task_has_the_layout_and_the_threshold_of_the_mechanism():
     assert content["input"] == {"shape": [1, 8, 8], "mean": [0.0], "std": [16.0], "kind": "image", "largest": 16.0}
 
 
+def test_people_read_the_title_and_the_name_where_there_is_none():
+    assert task_of(visitors.recipe()).content["title"] == visitors.recipe().name
+    assert task_of(visitors.recipe({"title": "Two words"})).content["title"] == "Two words"
+
+
 ROWS = [f"{20 + k},{20 + k % 9},{k % 2},{'yes' if k % 3 else 'no'}" for k in range(40)]
 TABLE = "\n".join(["age,bmi,smoker,ill", *ROWS])
 

@@ -333,6 +333,7 @@ class Sections(TomlTable):
         Field(pattern=NAME),
         Says("letters, digits, - and _, at most 100 of them, beginning with a letter or digit"),
     ] = Field(description="names the run's folder")
+    title: Line | None = Field(default=None, description="what people read instead of the name, such as on a web page")
     summary: Line = Field(default="", description="what it is, in one line")
     seed: Annotated[int, Ge(0), Le(2**64 - 1), Says("a whole number from 0 to 2^64 - 1")] = Field(
         default=1, description="decides every random choice of a simulation"

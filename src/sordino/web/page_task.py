@@ -276,7 +276,7 @@ class _Compiler:
             "coordinator": self._author.first.hex(),
             "terms": CommonTerms.of(recipe, self._name, dataset, self._author).digest.hex(),
             "recipe_digest": recipe.fingerprint,
-            "title": recipe.name,
+            "title": recipe.title or recipe.name,
             "summary": recipe.described,
             "paper": recipe.paper,
             "method": recipe.method.name,
