@@ -21,7 +21,8 @@ try {
   );
   tell({ what: "fold", parts: lowest.length, lowest: Math.max(...lowest) });
 
-  await reader.page.fill(".md-search__input", "shuffler");
+  await reader.page.click(".md-search__input");
+  await reader.page.keyboard.type("shuffler", { delay: 50 });
   await reader.page.waitForSelector(".md-search-result__link", { timeout: 60_000 });
   const links = await reader.page.$$eval(".md-search-result__link", (all) => all.map((link) => link.href));
   tell({ what: "search", links });
