@@ -96,7 +96,7 @@ bench: $(BENCH) ## values per second of each mechanism beside its rivals
 	$(BIN)/python -m benchmarks.mechanisms
 
 docs: $(READY) ## build the documentation as a site: open build/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(READY) page ## take the pictures of the documentation again, with Node.js and Chromium: two minutes
 	$(BIN)/python website/pictures.py
