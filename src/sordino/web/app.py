@@ -367,7 +367,7 @@ def _add_again(app: FastAPI, site: Site) -> None:
     @app.post("/api/federations/{name}/again")
     async def again(name: str, request: Request) -> Response:
         _require_operator(request)
-        wanted = _wishes(await request.body())
+        wanted = _renewal_request(await request.body())
         async with site.renewing:
             before = site.find(name)
             try:
@@ -387,7 +387,7 @@ def _add_again(app: FastAPI, site: Site) -> None:
         return JSONResponse({"federation": hosted.federation})
 
 
-class _Wishes(BaseModel):
+class _RenewalRequest(BaseModel):
     """How a federation is to begin anew."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -396,9 +396,9 @@ class _Wishes(BaseModel):
     from_model: bool = False
 
 
-def _wishes(body: bytes) -> _Wishes:
+def _renewal_request(body: bytes) -> _RenewalRequest:
     try:
-        return _Wishes.model_validate_json(body or b"{}")
+        return _RenewalRequest.model_validate_json(body or b"{}")
     except ValidationError as error:
         names = ", ".join(".".join(map(str, each["loc"])) or "the body" for each in error.errors())
         raise HTTPException(
