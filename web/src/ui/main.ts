@@ -101,9 +101,15 @@ function showFront(found: readonly Summary[], able: Capabilities): void {
 async function one(name: string, token: string, able: Capabilities, current: () => boolean): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
   if (!current()) return view;
+  const now = async (): Promise<Summary> => (await federations()).find((other) => other.name === name) ?? detail;
   if (over(detail)) {
     const late = new LateView(detail, build, hosted > 1);
     stopTaking = () => late.close();
+    stopFollowing = refresh<Summary>(detail, now, (summary) => {
+      if (over(summary)) return;
+      late.close();
+      void show(); // it begins anew
+    });
     return late.element;
   }
   const begin = (what: Begin): void => take(name, what, detail.task);
@@ -120,8 +126,7 @@ async function one(name: string, token: string, able: Capabilities, current: () 
     begin,
   });
   followHistory = (state) => here.follow(state);
-  const now = async (): Promise<Summary> => (await federations()).find((other) => other.name === name) ?? detail;
-  stopFollowing = refresh<Summary>(detail, now, (summary) => here.tell(summary));
+  stopFollowing = refresh<Summary>(detail, now, (summary) => (over(summary) ? void show() : here.tell(summary)));
   return here.element;
 }
 
@@ -183,11 +188,22 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   stopFollowing = follow(detail, {
     round: (entry) => training.noteRound(entry),
     reach: (reach, why) => training.noteReach(reach, why),
+    renewed: () => training.element.prepend(renewed(leave)),
   });
   put(training.element);
   document.title = `Taking part · ${titled(detail.title)} · Sordino`;
   fromTheTop();
   await running.start().catch(() => undefined); // the view has heard of it as an event
+}
+
+/** What whoever took part reads when the federation begins anew: nothing is agreed to by itself. */
+function renewed(back: () => void): HTMLElement {
+  return h(
+    "div",
+    { class: "note good", role: "status", id: "renewed" },
+    h("p", {}, "This federation begins anew. You are not part of it until you join again."),
+    h("p", {}, h("button", { type: "button", class: "main", onclick: back }, "Look at it")),
+  );
 }
 
 async function built(): Promise<Build | null> {
