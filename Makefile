@@ -9,7 +9,7 @@ PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit check test test-more nightly test-page browser page bench lint wheel size gpu-bundle clean
+.PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser page bench lint wheel size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,13 @@ browser: ## install Chromium for the tests in a browser, where this is a Debian 
 	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
 	  && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "No Chromium here, and it could not be installed: the tests in a browser are left out. Install it and try again."
+
+test-firefox: $(READY) page ## one journey through the page in Firefox, which is installed where this is a Debian machine and we may
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { \
+	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
+	  && apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null 2>&1; } \
+	  || { echo "No Firefox here, and it could not be installed: install it and try again."; exit 1; }
+	SORDINO_FIREFOX=`command -v firefox-esr || command -v firefox` $(BIN)/python -m pytest tests/browser/test_journey.py -k firefox
 
 audit: $(READY) ## measure what every mechanism really gives away, and catch the broken ones
 	$(BIN)/sordino audit --all

@@ -38,7 +38,7 @@ def missing() -> str:
     """What the browser tests lack here, in a sentence that names the remedy; empty where nothing is lacking."""
     if shutil.which("node") is None:
         return "browser tests need Node 20 or newer: install nodejs"
-    if not (WEB / "node_modules/playwright-core").is_dir():
+    if not all((WEB / "node_modules" / name).is_dir() for name in ("playwright-core", "puppeteer-core")):
         return "browser tests need the page's packages: make page"
     if not (PAGE / "index.html").is_file():
         return "browser tests need the built page: make page"
@@ -48,7 +48,7 @@ def missing() -> str:
 
 
 def browsers() -> list[Browser]:
-    """The browsers that were found: a Chromium, and a Firefox that was made for Playwright."""
+    """The browsers that were found: a Chromium, and the Firefox that SORDINO_FIREFOX names."""
     found = []
     chromium = os.environ.get("SORDINO_CHROMIUM") or next(filter(None, map(shutil.which, _CHROMIUM)), None)
     if chromium:
