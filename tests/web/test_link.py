@@ -134,11 +134,12 @@ def test_the_link_is_shown_to_the_operator_alone(tmp_path):
 
 
 @pytest.mark.parametrize("invited", [False, True])
-def test_without_a_shared_link_there_is_none(tmp_path, invited):
+def test_without_a_shared_link_no_token_admits_everybody(tmp_path, invited):
     found = hosted(tmp_path, THREE, by_invitation=invited)
     with server(found) as port:
         told = get(port, "/api/federations/demo")
-        assert (told["by_invitation"], told["shared_link"], told["link"]) == (invited, False, None)
+        link = None if invited else f"http://127.0.0.1:{port}/#/demo"
+        assert (told["by_invitation"], told["shared_link"], told["link"]) == (invited, False, link)
         assert operate(port, "DELETE", "/api/federations/demo/link") == 404
 
 

@@ -54,6 +54,10 @@ class GatewayFederation(HostedFederation):
         """Refused: the rounds begin elsewhere."""
         raise InvalidInput("this is a gateway: its coordinator, elsewhere, begins the rounds")
 
+    def renew(self, rounds: int | None, *, from_model: bool) -> HostedFederation:
+        """Refused: the federation begins elsewhere."""
+        raise InvalidInput("this is a gateway: its coordinator, elsewhere, begins the federation")
+
     @property
     def last_round(self) -> int:
         """The last round with answers that were handed on."""

@@ -35,7 +35,7 @@ from sordino.report.folder import RunFolder
 from sordino.report.records import RoundRecord
 from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
-from sordino.runs.federation import Federation, wire
+from sordino.runs.federation import Federation, check_start_travels, wire
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.serving import CoordinatorSetup, has_run, serve
@@ -44,6 +44,7 @@ from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write
 from sordino.web.limits import Limits
 from sordino.web.page_task import PageTask, check, compile_task
 from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts, SharedLink
+from sordino.web.renewal import MODEL, NAME, Renewal, finish
 from sordino.web.report_bounds import check_bounds, notice
 from sordino.wire.codec import JsonObject
 from sordino.wire.messages import ANSWER_BYTES, Plan
@@ -83,6 +84,11 @@ class HostingRules:
     pace: float = 0.0  #: seconds that a round takes at least, so that people can watch
     say: Callable[[str], None] = lambda _: None  #: hears what the operator should know
 
+    @property
+    def invites(self) -> bool:
+        """Whether nobody joins without a token."""
+        return self.by_invitation or self.shared_link
+
 
 @dataclass(frozen=True)
 class GatewayShare:
@@ -97,23 +103,33 @@ class HostedFederation(Observer):
     """A federation on a server. `folder` holds everything that must survive a restart."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, rules: HostingRules | None = None, share: GatewayShare | None = None
+        self,
+        recipe: Recipe,
+        folder: Path,
+        rules: HostingRules | None = None,
+        share: GatewayShare | None = None,
+        lock: ExitStack | None = None,
     ) -> None:
+        """Host `recipe`. `lock` is the folder's, where somebody holds it already and hands it on."""
         rules = rules or HostingRules()
-        self.recipe, self.folder, self.limits = recipe, folder, rules.limits
+        self._given, self._rules = recipe, rules
+        self.folder, self.limits = folder, rules.limits
         self.name = recipe.name  #: by which addresses call this federation
         self.run_folder = folder / "run"  #: where the run's own files lie
         self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
         self.operator, self._say, self._gather, self._pace = rules.operator, rules.say, rules.gather, rules.pace
-        check(recipe)  # before anything is made
-        self.parts: Federation = wire(recipe)
-        if not (rules.by_invitation or rules.shared_link):
-            check_bounds(self.parts)
-            if found := notice(self.parts):
-                self._say(found)
+        self.parts: Federation = self._fit(recipe)  # before anything is made
+        if not rules.invites and (found := notice(self.parts)):
+            self._say(found)
         make_folder(folder)
-        self._alone = ExitStack()  # one server at a time: two would give out the same places
-        self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
+        self._alone = lock or ExitStack()  # one server at a time: two would give out the same places
+        if lock is None:
+            self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
+        finish(folder)
+        if (renewal := Renewal.of(folder)) is not None:
+            recipe = renewal.apply(recipe, renewal.model(folder))
+            self.parts = self._fit(recipe)
+        self.recipe = recipe  #: with what changed when the federation began anew
         self._key: SigningKey | None = None  # where the coordinator is elsewhere
         if share is None:
             self._key = SigningKey.at(key_file(self.run_folder))
@@ -152,6 +168,14 @@ class HostedFederation(Observer):
         self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
         self._restore()
 
+    def _fit(self, recipe: Recipe) -> Federation:
+        """A recipe set up; refused where pages cannot carry it out, or one visitor could destroy its model."""
+        check(recipe)
+        parts = wire(recipe)
+        if not self._rules.invites:
+            check_bounds(parts)
+        return parts
+
     # --- the run
 
     def start(self) -> None:
@@ -162,15 +186,37 @@ class HostedFederation(Observer):
 
     def stop(self) -> None:
         """End the thread; the open round is asked for again at the next start."""
+        self._finish_writing()
+        self._alone.close()
+
+    def _finish_writing(self) -> None:
+        """Write down what is left, and nothing after that."""
         self.fleet.stop()
-        try:
-            self.places.settle()
-            self.receipts.settle()
-        except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
-            self._say(str(error))
         if self._thread is not None:
             self._thread.join(timeout=30)
-        self._alone.close()
+        try:
+            self.places.close()
+            self.receipts.close()
+        except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
+            self._say(str(error))
+
+    def renew(self, rounds: int | None, *, from_model: bool) -> HostedFederation:
+        """The federation that begins anew in this one's place, under the same address and another name.
+
+        `InvalidInput` where it cannot: nothing has changed then. This one writes no more, and its folder is kept.
+        """
+        if self._state not in ("finished", "failed"):
+            raise InvalidInput(f"{self.name} is not over: it can begin anew when it is")
+        renewal = Renewal(_new_name(self.name), self.federation, rounds, from_model)
+        model = self.run_folder / MODEL
+        if not model.is_file():
+            model = renewal.model(self.folder)  # an attempt to begin anew may have broken off
+        if from_model and not model.is_file():
+            raise InvalidInput(f"{self.name} has no model to go on from: begin anew without it")
+        check_start_travels(self._fit(renewal.apply(self._given, model)))
+        self._finish_writing()
+        renewal.carry_out(self.folder)
+        return HostedFederation(self._given, self.folder, self._rules, lock=self._alone)
 
     def _carry_out(self) -> None:
         try:
@@ -462,7 +508,7 @@ class HostedFederation(Observer):
         """The last finished round, and the parameters after it, with what else scoring takes in the order of names."""
         state = self._last_state or self.parts.method.init()
         others = sorted(self.parts.method.view(state).buffers or {})
-        path = self.run_folder / "model.safetensors"
+        path = self.run_folder / MODEL
         if self._state == "finished" and path.is_file():
             from safetensors.numpy import load_file
 
@@ -515,10 +561,14 @@ def _named(folder: Path, recipe: Recipe) -> str:
 
     Participants answer each round of a name once, so that a federation that begins anew needs another one.
     """
-    path = folder / "federation"
+    path = folder / NAME
     if not path.exists():
-        write_whole(path, f"{recipe.name}-{secrets.token_hex(4)}".encode())
+        write_whole(path, _new_name(recipe.name).encode())
     return path.read_text().strip()
+
+
+def _new_name(name: str) -> str:
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 __all__ = ["GatewayShare", "HostedFederation", "HostingRules"]

@@ -165,6 +165,7 @@ class Places:
         self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
+        self._closed = False
         self._lines = 0  # in the file
         with reading(path):
             for line in whole_lines(path):
@@ -284,7 +285,7 @@ class Places:
         """Write down all changes so far, durably; from any thread. What could not be written is written next time."""
         with self._writing:
             lines = list(self._pending)
-            if not lines:
+            if not lines or self._closed:
                 return
             if self._lines + len(lines) > 2 * (2 * len(self._slots) + REMEMBERED):
                 current = self._current_lines()
@@ -294,6 +295,13 @@ class Places:
                 append_line(self._path, b"\n".join(lines))
                 self._lines += len(lines)
             del self._pending[: len(lines)]
+
+    def close(self) -> None:
+        """Write down all changes so far, and none that come later."""
+        try:
+            self.settle()
+        finally:
+            self._closed = True
 
     def _current_lines(self) -> list[bytes]:
         """What the file would say if it were written anew: who left last, who is a member, and who has agreed."""
@@ -393,6 +401,7 @@ class Receipts:
         self._kept: dict[str, bytes] = {}  # id -> receipt
         self._unsettled = False
         self._turn = threading.Lock()
+        self._closed = False
         if path.exists():
             with reading(path):
                 self._kept = {str(id): bytes.fromhex(text) for id, text in json.loads(path.read_text()).items()}
@@ -411,13 +420,20 @@ class Receipts:
     def settle(self) -> None:
         """Write them down, durably, if any are new; from any thread."""
         with self._turn:
-            if self._unsettled:
+            if self._unsettled and not self._closed:
                 strangers = [id for id in self._kept if not self._holds(id)]
                 for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
                     del self._kept[id]
                 kept = {id: receipt.hex() for id, receipt in self._kept.items()}
                 write_whole(self._path, json.dumps(kept).encode())
                 self._unsettled = False
+
+    def close(self) -> None:
+        """Write them down, and none that come later."""
+        try:
+            self.settle()
+        finally:
+            self._closed = True
 
 
 __all__ = ["Invitations", "Member", "ParticipantKind", "Places", "Receipts", "SharedLink", "TurnedAway"]
