@@ -36,13 +36,13 @@ let followHistory: (state: unknown) => void = () => undefined;
 let shown = 0;
 /** federations of this server, as far as this page has heard */
 let hosted = 1;
-/** a view that waits, with the address that it belongs to, while the record is read */
-let record: Node[] = [];
+/** the view that waits, with its address, while the record is read */
 let aside: { hash: string; nodes: Node[]; title: string } | null = null;
+let record: Node[] = [];
 
 /** Which federation is meant, and the invitation that may come with it: /#/NAME, or the link of an invitation. */
 function place(): { name: string; token: string; key: string } {
-  return read(location.hash);
+  return read(aside?.hash ?? location.hash);
 }
 
 /** A view that was just put up is read, and seen, from its beginning. */
@@ -280,9 +280,10 @@ async function go(from: string): Promise<void> {
   await show();
 }
 
-window.addEventListener("hashchange", ({ oldURL }) => {
-  if (location.hash === "#main") return main.focus();
-  void go(new URL(oldURL).hash).then(fromTheTop);
+window.addEventListener("hashchange", ({ oldURL }) => void go(new URL(oldURL).hash).then(fromTheTop));
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // the address says what is shown, and stays
+  main.focus();
 });
 window.addEventListener("popstate", ({ state }) => followHistory(state));
 
