@@ -45,6 +45,7 @@ export class TrainingView {
   private readonly few = h("p", { class: "small quiet", hidden: true });
   private readonly noise: NoiseView;
   private readonly invite: HTMLElement | null;
+  private readonly hero = h("div", { class: "hero" });
   private readonly charts = h("div", { class: "two" });
   private readonly accuracyChart: Chart;
   private readonly budgetChart: Chart;
@@ -125,6 +126,16 @@ export class TrainingView {
     );
     fill(this.statement, statementCard(detail, build, this.accounts));
     fill(
+      this.hero,
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "try" },
+        h("h2", { id: "try" }, "Try the model"),
+        tryView(detail.task, this.session, (renew) => this.onModel(renew)),
+      ),
+      this.invite,
+    );
+    fill(
       this.charts,
       h("div", { class: "card" }, this.accuracyChart.element),
       h("div", { class: "card" }, this.budgetChart.element),
@@ -146,17 +157,7 @@ export class TrainingView {
       ),
       this.troubles,
       this.notes,
-      h(
-        "div",
-        { class: "hero" },
-        h(
-          "section",
-          { class: "card", "aria-labelledby": "try" },
-          h("h2", { id: "try" }, "Try the model"),
-          tryView(detail.task, this.session, (renew) => this.onModel(renew)),
-        ),
-        this.invite,
-      ),
+      this.hero,
       this.noise.element,
       this.charts,
       h(
@@ -286,9 +287,9 @@ export class TrainingView {
       new: ["Ready", "Nothing has left this page."],
       preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing has left this page."],
       waiting: this.waitingWords(),
-      training: [`${round}: learning from your examples`, "Nothing has left in this round yet."],
+      training: [`${round}: learning`, "Your page learns from your examples. Nothing has left in this round yet."],
       randomising: [`${round}: adding noise`, "The result is being mixed with noise and written into your record."],
-      sending: [`${round}: sending the noisy summary`, "It is in your record; the server gets exactly those bytes."],
+      sending: [`${round}: sending`, "The noisy summary is in your record; the server gets exactly those bytes."],
       paused: ["Paused", "The federation goes on without you. Nothing leaves while you pause."],
       offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
       declined: [
@@ -311,7 +312,8 @@ export class TrainingView {
     this.progressWords.hidden = this.progress.hidden;
     this.places.element.hidden = !this.isLobby || state === "preparing" || state === "new";
     this.places.show(this.attendance);
-    this.charts.hidden = this.isLobby; // they would be empty
+    this.charts.hidden = this.round === 0; // they would be empty
+    this.hero.hidden = state === "failed"; // nothing computes any more
     if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
     this.device.hidden = stopped;
     say(this.kept, placeWords(state, this.setting.detail));

@@ -57,7 +57,7 @@ function drawView(task: Task, predictor: Pick<Session, "predict">, onModel: (ren
     const name = (k: number): string => task.classes[k] ?? String(k);
     if (prediction.round === 0) tell("The model has not learnt yet: it only guesses.");
     else tell("The model says: ", name(prediction.best));
-    say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model after round ${prediction.round}.`);
+    say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model of round ${prediction.round}.`);
     const all = prediction.probabilities.map((share, k) => ({ share, k }));
     const shown = all.length <= MOST_BARS ? all : all.sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
     fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, prediction.round !== 0 && k === prediction.best)));
