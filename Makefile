@@ -31,8 +31,8 @@ $(BENCH): $(READY)
 run: $(READY) ## the main job on embedded data: three silos learn digits at epsilon 1, proven for each record
 	$(BIN)/sordino run proven-digits
 
-serve: $(READY) page ## a federation to try alone: open one of the links that are printed
-	$(BIN)/sordino serve webfed-digits --invite --set rounds.quorum=1
+serve: $(READY) page ## a federation for two pages or more: open the link that is printed
+	$(BIN)/sordino serve
 
 page: ## build the web page, where Node.js is found and its sources have changed
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(PAGE); else \

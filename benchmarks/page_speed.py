@@ -95,7 +95,20 @@ def served(folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "sordino", "serve", "webfed-digits", "--port", str(port), "--gather", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "sordino",
+        "serve",
+        "webfed-digits",
+        "--port",
+        str(port),
+        "--gather",
+        "0",
+        "--pace",
+        "0",
+    ]
+    command += ["--pace", "0"]
     alone = ["--set", 'method.aggregation={ kind = "mean" }', "--set", "rounds.quorum=1"]  # a rule needs more reports
     with subprocess.Popen([*command, *alone, "--folder", str(folder)], stdout=subprocess.DEVNULL) as process:
         try:

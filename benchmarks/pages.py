@@ -4,7 +4,10 @@ A real server (`sordino serve`) in a process of its own, and lightweight WebSock
 takes the plan and sends a report of about 100 kB, in every round. What is checked: that no report is lost. What is
 measured: the time of a round, and the server's memory.
 
-    python -m benchmarks.pages --choices webfed-digits     what stronger choices cost (src/sordino/web/measured.json)
+What pages say about a recipe before anybody trains is measured here too, and kept in src/sordino/web/measured.json:
+
+    python -m benchmarks.pages --choices webfed-digits                 what stronger choices cost
+    python -m benchmarks.pages --expected webfed-digits --seeds 5      the accuracy that the recipe reaches
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 HIDDEN = 333  #: 75 * 333 + 10 = 24,985 parameters: reports of 99,940 bytes
+MEASURED = Path(__file__).parents[1] / "src" / "sordino" / "web" / "measured.json"
 AT_ONCE = 50  #: connections that are being opened at the same time
 
 
@@ -64,6 +68,7 @@ class Server:
         path.write_text(text)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         command = ["-m", "sordino", "serve", path, "--folder", folder / "served", "--port", "0", "--gather", "0"]
+        command += ["--pace", "0"]
         command += ["--per-address", 1_000_000]  # everybody is on this machine
         self._process = subprocess.Popen(
             [sys.executable, *map(str, command)], env=environment, stdout=subprocess.PIPE, text=True
@@ -207,7 +212,28 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
             "alone": round(statistics.mean(alone), 3),
         }
         print(f"epsilon times {share:g}, noise {choice['noise']:g}: {accuracies}; alone {alone}", file=sys.stderr)
-    return {name: found}
+    return {name: {"choices": found}}
+
+
+def expected(name: str, seeds: int) -> dict[str, Any]:
+    """The accuracy of a recipe as it is shipped, over some seeds."""
+    from sordino.recipe import Recipe
+    from sordino.runs.simulation import run
+
+    recipe = Recipe.load(name)
+    found = [run(recipe.with_({"seed": seed}), workers=1).accuracy or 0.0 for seed in range(1, seeds + 1)]
+    print(f"{name}: {found}", file=sys.stderr)
+    figures = {"accuracy": statistics.mean(found), "low": min(found), "high": max(found)}
+    rounded = {key: round(value, 3) for key, value in figures.items()}
+    return {name: {"expected": {**rounded, "seeds": seeds, "participants": recipe.number_of_clients}}}
+
+
+def keep(found: dict[str, Any]) -> None:
+    """Write figures of a recipe beside those that are known."""
+    known = json.loads(MEASURED.read_text())
+    for name, figures in found.items():
+        known[name] = {**known.get(name, {}), **figures}
+    MEASURED.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def main() -> None:
@@ -217,15 +243,16 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=HIDDEN, help="width of the model, which decides a report's size")
     parser.add_argument("--limit", type=float, default=480.0, help="seconds, after which it gives up")
     parser.add_argument("--choices", metavar="RECIPE", help="measure a recipe's stronger choices instead")
+    parser.add_argument("--expected", metavar="RECIPE", help="measure the accuracy that a recipe reaches instead")
     parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
-    found: Any = (
-        choices(given.choices, given.seeds)
-        if given.choices
-        else load(given.pages, given.rounds, given.hidden, given.limit)
-    )
+    if given.choices or given.expected:
+        found = choices(given.choices, given.seeds) if given.choices else expected(given.expected, given.seeds)
+        keep(found)
+    else:
+        found = load(given.pages, given.rounds, given.hidden, given.limit)
     print(json.dumps(found, indent=1))
-    if not given.choices and found["lost"]:
+    if found.get("lost"):
         raise SystemExit(f"{found['lost']} reports were lost")
 
 

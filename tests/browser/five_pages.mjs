@@ -1,4 +1,5 @@
 // Five people with five browsers; one goes away in the middle of a round, another reloads. An operator watches.
+import { readFileSync } from "node:fs";
 import {
   drawSome,
   faults,
@@ -33,8 +34,10 @@ try {
 
   const [dark, phone] = people;
   await dark.page.goto(`${wanted.server}/`);
-  await dark.page.waitForSelector(".federations");
-  found.push(...(await faults(dark, "front, dark")));
+  await dark.page.waitForSelector("#join");
+  await dark.page.waitForSelector(".samples canvas");
+  found.push(...(await faults(dark, "first sight, dark")));
+  tell({ what: "first sight", pictures: await dark.page.locator(".samples canvas").count(), dots: await dark.page.locator(".dots i").count() });
   await join_(dark, {
     before: async () => {
       found.push(...(await faults(dark, "join, dark")));
@@ -43,13 +46,15 @@ try {
   await join_(phone, {
     before: async () => {
       found.push(...(await faults(phone, "join, phone, light")));
+      const start = await phone.page.locator("form .start").boundingBox();
+      tell({ what: "phone", start: start.y + start.height });
       await picture(phone, "phone-join");
     },
   });
   await until(phone, ["waiting"]);
   found.push(...(await faults(phone, "waiting, phone, light")));
   await join_(people[2], {
-    before: async (page) => picture(people[2], "join", { clip: await upTo(page, "#step-start") }),
+    before: async () => picture(people[2], "join"),
   });
   tell({ what: "keyboard", ...(await joinByKeyboard(people[3])) });
   await join_(people[4], {
@@ -72,6 +77,12 @@ try {
   });
   await people[4].context.close();
   tell({ what: "closed", round: round + 1 });
+
+  await dark.page.click("text=My record");
+  await dark.page.waitForSelector(".record tbody tr");
+  found.push(...(await faults(dark, "record, dark")));
+  await dark.page.goBack();
+  await dark.page.waitForSelector("[data-state]"); // it has gone on meanwhile
 
   await follow(({ round }) => round >= 6);
   await picture(people[3], "training", { clip: await upTo(people[3].page, "#sent") });
@@ -98,10 +109,23 @@ try {
     reported: end.history.map(({ reported }) => reported),
     seconds: end.history.map(({ seconds }) => seconds),
   });
+  const rounds = await Promise.all(people.slice(0, 4).map(async (one) => (await record(one)).map(({ round }) => round)));
+  const states = await Promise.all(people.slice(0, 4).map(state));
+  await phone.page.goto(`${wanted.server}/#/record`);
+  await phone.page.reload();
+  await phone.page.waitForSelector(".record tbody tr");
+  found.push(...(await faults(phone, "record, phone, light")));
+  tell({ what: "record", rows: await ownRecord(phone), saved: await saved(phone) });
+  const late = await participant(browser, looks[1]);
+  await late.page.goto(`${wanted.server}/`);
+  await late.page.waitForSelector(".late .pad");
+  tell({ what: "late", ...(await tryModel(late)), downloads: await late.page.locator(".late a[download]").count() });
+  found.push(...(await faults(late, "late, phone, light")));
+  await picture(late, "late");
   tell({ what: "faults", found });
   tell({
     what: "ledgers",
-    rounds: await Promise.all(people.slice(0, 4).map(async (one) => (await record(one)).map(({ round }) => round))),
+    rounds,
   });
   tell({ what: "problems", found: people.flatMap(({ problems }) => problems) });
   tell({
@@ -111,7 +135,7 @@ try {
   });
   tell({
     what: "state",
-    states: await Promise.all(people.slice(0, 4).map(state)),
+    states,
     federation: (await federation()).task.federation,
   });
 } finally {
@@ -128,6 +152,18 @@ async function holdThird({ page }) {
       window.held = true;
     };
   });
+}
+
+/** The rounds in the record that a browser shows of itself. */
+async function ownRecord({ page }) {
+  return page.evaluate(() => [...document.querySelectorAll(".record tbody tr")].map(({ dataset }) => Number(dataset.round)).reverse());
+}
+
+/** The record as a file. */
+async function saved({ page }) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-record")]);
+  const { head, sound, lines } = JSON.parse(readFileSync(await download.path(), "utf8"));
+  return { head, sound, last: lines.at(-1).head, lines: lines.length };
 }
 
 /** Draws a vertical stroke. Whatever the model makes of it, it answers. */

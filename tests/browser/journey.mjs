@@ -47,7 +47,7 @@ try {
   await slow.page.waitForSelector("dialog[open]", PATIENCE);
   const dialog = await slow.page.evaluate(() => document.querySelector("dialog").getBoundingClientRect().bottom - innerHeight);
   await press(slow.page, "dialog button.main");
-  await slow.page.waitForSelector("#agree", PATIENCE);
+  await slow.page.waitForSelector("#join", PATIENCE);
   tell({ what: "left", dialog });
 
   const rest = [phone, second, third];
@@ -79,7 +79,8 @@ async function person(viewport) {
 
 async function joined({ page }) {
   await page.goto(`${wanted.server}/#/${wanted.federation}`);
-  await page.waitForSelector("#agree", PATIENCE);
+  await press(page, "#join");
+  await page.waitForSelector("#agree", { ...PATIENCE, visible: true });
   await press(page, "#agree");
   await page.waitForSelector("form button.main:not([aria-disabled=true])", PATIENCE);
   await press(page, "form button.main");

@@ -68,11 +68,17 @@ export async function throttle({ context, page }, times) {
 export async function join_(one, { invite = "", server = wanted.server, before = async () => {} } = {}) {
   const query = invite === "" ? "" : `?token=${encodeURIComponent(invite)}`;
   await one.page.goto(`${server}/#/${wanted.federation}${query}`);
-  await one.page.waitForSelector("#agree");
+  await opened(one.page);
   await before(one.page);
   await one.page.check("#agree");
   await one.page.click("text=Start taking part");
   await one.page.waitForSelector("[data-state]");
+}
+
+/** Goes on from a federation's first sight to the second screen. */
+export async function opened(page) {
+  await page.click("#join");
+  await page.waitForSelector("#agree", { state: "visible" });
 }
 
 /** Draws a stroke from top to bottom on the last pad of the page. */
@@ -152,9 +158,12 @@ export async function cable() {
 /** The same with the keyboard alone: the slider, the box, the button. */
 export async function joinByKeyboard({ page }) {
   await page.goto(`${wanted.server}/#/${wanted.federation}`);
-  await page.waitForSelector("#agree");
+  await page.waitForSelector("#join");
+  await page.focus("#join");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#agree", { state: "visible" });
   const shown = () => page.textContent(".slider-value");
-  const told = await page.textContent(".public-choice");
+  const told = await page.isVisible(".public-choice");
   const first = await shown();
   await page.focus("#protection");
   await page.keyboard.press("ArrowLeft");

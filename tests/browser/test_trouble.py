@@ -108,11 +108,13 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
 
     with subtests.test("whoever pauses is told that nothing leaves, and whoever comes back finds what was spent"):
         assert "Nothing leaves while you pause" in told["left"]["paused"]
-        assert re.search(
-            r"Epsilon [\d.]+ of it was spent before, on what you have told from this browser \(proven, for one of your "
-            r"examples exchanged for another, against the server, at delta 1e-5\)",
-            told["left"]["budget"],
-        )
+        strongest, weakest = told["left"]["budget"]
+        assert strongest["before"] == weakest["before"] > 0, "the same, wherever the slider stands"
+
+    with subtests.test("a budget that pays for no round does not start"):
+        assert (strongest["rounds"], strongest["starts"]) == (0, False)
+        assert weakest["rounds"] > 0
+        assert weakest["starts"]
 
     with subtests.test("a key that is pressed twice leaves nothing for good"):
         assert told["left"]["stayed"] in ("waiting", "training", "randomising", "sending")

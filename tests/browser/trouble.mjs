@@ -7,6 +7,7 @@ import {
   follow,
   join_,
   launch,
+  opened,
   participant,
   picture,
   record,
@@ -21,7 +22,7 @@ const browser = await launch();
 try {
   const clumsy = await participant(browser);
   await clumsy.page.goto(`${wanted.server}/#/${wanted.federation}`);
-  await clumsy.page.waitForSelector("#agree");
+  await opened(clumsy.page);
   await clumsy.page.check("input[value=csv]");
   for (const [name, path] of Object.entries(wanted.tables))
     tell({ what: name, ...(await chosen(clumsy, "#table-file", path)) });
@@ -34,7 +35,7 @@ try {
   const faraway = await participant(browser);
   await faraway.page.goto(`http://elsewhere.test:${new URL(wanted.server).port}/#/${wanted.federation}`);
   await faraway.page.waitForSelector("#able");
-  await faraway.page.waitForSelector("#agree");
+  await opened(faraway.page);
   await faraway.page.check("#agree");
   await faraway.page.press("form button.main", "Enter"); // a click would wait for the button to be allowed
   tell({
@@ -124,7 +125,7 @@ try {
   const stayed = await state(honest);
   await honest.page.click("text=Leave…");
   await honest.page.click("dialog button.main");
-  await honest.page.waitForSelector("#agree");
+  await opened(honest.page);
   tell({ what: "left", paused, stayed, budget: await remaining(honest) });
   network.close();
   await until(poor, ["declined"], 30);
@@ -215,7 +216,7 @@ async function muted() {
   const network = await cable();
   await page.clock.install();
   await page.goto(`${network.server}/#/`);
-  await page.waitForSelector(".federations");
+  await page.waitForSelector("#join");
   const failed = async (what) => {
     network.mute();
     const asked = page.waitForRequest(/\/api\/federations/);
@@ -231,7 +232,7 @@ async function muted() {
     return { meanwhile, text };
   };
   const shown = await failed(() => page.evaluate((name) => void (location.hash = `#/${name}`), wanted.federation));
-  await page.waitForSelector("#agree");
+  await opened(page);
   const counted = await drawSome(page, 3);
   await page.fill("#token", "forged");
   await page.check("#agree");
@@ -267,8 +268,18 @@ async function triesAgain({ page }) {
 
 /** What the page says about the budget of somebody who was here before. */
 async function remaining({ page }) {
-  await page.waitForFunction(() => document.querySelector(".slider-value + p")?.textContent);
-  return page.textContent(".slider-value + p");
+  await page.waitForFunction(() => document.querySelector(".reach")?.dataset.before);
+  await page.check("#agree");
+  const found = [];
+  for (const key of ["Home", "End"]) {
+    await page.evaluate(() => (document.querySelector(".reach").dataset.before = ""));
+    await page.press("#protection", key);
+    await page.waitForFunction(() => document.querySelector(".reach").dataset.before);
+    const { before, rounds } = await page.evaluate(() => ({ ...document.querySelector(".reach").dataset }));
+    const starts = (await page.getAttribute("form button.main[type=submit]", "aria-disabled")) === "false";
+    found.push({ before: Number(before), rounds: Number(rounds), starts });
+  }
+  return found;
 }
 
 /** Workers of a page, and how often it keeps the screen on. */
@@ -279,7 +290,7 @@ async function held({ page }) {
 /** Goes to the list of federations within the page, as its own link does. */
 async function wentElsewhere(one) {
   await one.page.evaluate(() => void (location.hash = "#/"));
-  await one.page.waitForSelector(".federations");
+  await one.page.waitForSelector("#join");
   for (let k = 0; k < 50 && one.page.workers().length > 0; k++) await new Promise((resolve) => setTimeout(resolve, 100));
   return { after: await held(one) };
 }

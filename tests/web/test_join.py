@@ -351,7 +351,7 @@ def test_a_server_that_is_killed_goes_on_and_so_do_its_clients(tmp_path, process
     """`sordino serve` and `sordino join`, and another client; the server is killed in the middle and started again."""
     path, rounds = tmp_path / "demo.toml", 12
     path.write_text(recipe({"rounds.quorum": 2, "rounds.count": rounds}).to_toml())
-    command = ["serve", path, "--folder", tmp_path / "served", "--gather", 0]
+    command = ["serve", path, "--folder", tmp_path / "served", "--gather", 0, "--pace", 0]
     first = processes.start(*command, "--port", 0)
     address = said(first, r"Serving at (http://localhost:(\d+))")
     own = ["--folder", tmp_path / "c0", "--data", "digits", "--rows", "0-19", "--budget", 1e6]

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.web.visitors import get, hello, hosted, server, visit
+from tests.web.visitors import get, hello, hosted, operate, server, strangers, visit
 
 FIVE = {"split.clients": 5, "rounds.quorum": 5}
 
@@ -82,15 +82,7 @@ def test_a_summary_in_the_event_stream_tells_that_a_place_has_become_free(tmp_pa
 
 def freed(port, client, headers, name="demo"):
     """The status of the operator's request to free a place."""
-    address = f"http://127.0.0.1:{port}/api/federations/{name}/places/{client}"
-    request = urllib.request.Request(address, method="DELETE", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        with error:
-            assert json.loads(error.read())["error"]
-            return error.code
+    return operate(port, "DELETE", f"/api/federations/{name}/places/{client}", headers)
 
 
 def test_the_operator_frees_a_place_and_its_holder_hears_so_and_stays_away(tmp_path):
@@ -144,17 +136,7 @@ def test_no_other_page_and_no_other_machine_frees_a_place(tmp_path, live_for_all
     with server(found, origins=frozenset({"https://page.example"}), live_for_all=live_for_all) as port:
         asyncio.run(joins(port, found, "a"))
         own = f"http://127.0.0.1:{port}"
-        for headers in (
-            {"Origin": "https://evil.example"},
-            {"Origin": "https://page.example"},  # it may connect, and no more
-            {"Origin": "null"},
-            {"Origin": "http://["},
-            {"Origin": f"http://localhost:{port}"},  # another origin than the one that was asked
-            {"Origin": own, "Sec-Fetch-Site": "cross-site"},
-            {"Origin": own, "Sec-Fetch-Site": "same-site"},
-            {"Origin": own, "X-Forwarded-For": "192.0.2.7"},
-            {"Origin": "http://rebound.example", "Host": "rebound.example"},
-        ):
+        for headers in strangers(port):
             assert freed(port, 0, headers) == 403, headers
         assert 0 in found.places.members
         assert freed(port, 3, {"Origin": own}) == 404

@@ -108,6 +108,7 @@ def test_a_modulus_that_pages_cannot_hold_is_refused():
 
 def test_the_shipped_recipe_runs_in_pages():
     check(Recipe.load("proven-mnist-pages"))
+    check(Recipe.load("proven-digits-pages"))
 
 
 def test_a_federation_that_anybody_may_join_is_refused_and_invitations_are_the_remedy(tmp_path):

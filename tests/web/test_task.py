@@ -46,6 +46,34 @@ def test_a_task_has_the_layout_and_the_threshold_of_the_mechanism():
     assert content["input"] == {"shape": [1, 8, 8], "mean": [0.0], "std": [16.0], "kind": "image", "largest": 16.0}
 
 
+ROWS = [f"{20 + k},{20 + k % 9},{k % 2},{'yes' if k % 3 else 'no'}" for k in range(40)]
+TABLE = "\n".join(["age,bmi,smoker,ill", *ROWS])
+
+
+def table_recipe(folder, text, **data):
+    (folder / "ward.csv").write_text(text)
+    source = {"source": str(folder / "ward.csv"), "classes": ["no", "yes"], "test": 0.2, **data}
+    return visitors.recipe({"data": source, "split": {"kind": "iid", "clients": 3}})
+
+
+def test_a_task_names_the_columns_of_a_table_in_the_models_order_with_their_public_ranges(tmp_path):
+    declared = {"bmi": {"kind": "number", "low": 10, "high": 60}, "age": {"kind": "number"}}
+    recipe = table_recipe(tmp_path, TABLE, label="ill", columns=declared)
+    assert task_of(recipe).content["input"]["columns"] == [
+        {"name": "bmi", "low": 10.0, "high": 60.0},
+        {"name": "age", "low": None, "high": None},
+    ]
+    scales = {"mean": [30, 20], "std": [10, 5]}
+    plain = table_recipe(tmp_path, TABLE, label="ill", features=["age", "bmi"], **scales)
+    assert [column["name"] for column in task_of(plain).content["input"]["columns"]] == ["age", "bmi"]
+
+
+def test_columns_without_names_are_not_named(tmp_path):
+    scales = {"mean": [30, 20, 0], "std": [10, 5, 1]}
+    recipe = table_recipe(tmp_path, "\n".join(ROWS), label=3, **scales)
+    assert task_of(recipe).content["input"]["columns"] is None
+
+
 def test_the_digest_is_that_of_the_bytes_and_the_largest_report_is_one_bit_a_value():
     task = task_of(visitors.recipe())
     assert json.loads(task.body) == json.loads(json.dumps(task.content))
@@ -94,6 +122,16 @@ def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
     assert None not in [*measured, *alone], "measure again: python -m benchmarks.pages --choices webfed-digits"
     assert measured == sorted(measured, reverse=True)
     assert min(alone) > measured[0] - 0.02  # what one participant's choice may cost everybody
+
+
+@pytest.mark.parametrize("name", ["proven-digits-pages", "webfed-digits", "webfed-digits-laplace"])
+def test_a_shipped_recipe_tells_what_it_reached_and_a_changed_one_does_not(name):
+    recipe = Recipe.load(name)
+    expected = task_of(recipe).content["expected"]
+    assert expected is not None, f"measure again: python -m benchmarks.pages --expected {name} --seeds 5"
+    assert 0.85 < expected["low"] <= expected["accuracy"] <= expected["high"] <= 1
+    assert (expected["seeds"], expected["participants"]) == (5, recipe.number_of_clients)
+    assert task_of(recipe.with_({"rounds.count": 3})).content["expected"] is None
 
 
 def test_without_a_norm_there_are_no_classes_of_noise_to_choose():

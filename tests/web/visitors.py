@@ -79,6 +79,35 @@ def fetch(port: int, path: str) -> tuple[int, Any, bytes]:
             return error.code, error.headers, error.read()
 
 
+def operate(port: int, method: str, path: str, headers: dict[str, str] | None = None, body: Any = None) -> int:
+    """The status of an operator's request; a refusal says why."""
+    address, content = f"http://127.0.0.1:{port}{path}", None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, content, headers or {}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            assert json.loads(error.read())["error"]
+            return error.code
+
+
+def strangers(port: int) -> list[dict[str, str]]:
+    """Headers of requests that do not come from the operator at the server's own page."""
+    own = f"http://127.0.0.1:{port}"
+    return [
+        {"Origin": "https://evil.example"},
+        {"Origin": "https://page.example"},  # it may connect, and no more
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": f"http://localhost:{port}"},  # another origin than the one that was asked
+        {"Origin": own, "Sec-Fetch-Site": "cross-site"},
+        {"Origin": own, "Sec-Fetch-Site": "same-site"},
+        {"Origin": own, "X-Forwarded-For": "192.0.2.7"},
+        {"Origin": "http://rebound.example", "Host": "rebound.example"},
+    ]
+
+
 class Visitor:
     """One connection of one identity."""
 

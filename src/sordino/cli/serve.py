@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,19 +15,25 @@ import typer
 
 from sordino.cli.options import Host, Overrides, Port, TlsCert, TlsKey, check_folder
 from sordino.errors import InvalidInput
-from sordino.wire.tls_address import TlsAddress
+from sordino.wire.tls_address import TlsAddress, is_loopback
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Site
     from sordino.web.hosted_federation import GatewayShare, HostedFederation
 
+DEFAULT = "proven-digits-pages"  #: what is served where nothing is named
+
 
 def serve(
     recipes: Annotated[
-        list[str],
-        typer.Argument(metavar="RECIPE...", help="Shipped recipes by name (`sordino recipes`), or TOML files."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE]...",
+            help=f"Shipped recipes by name (`sordino recipes`), or TOML files; {DEFAULT} with --link if left out.",
+            show_default=False,
+        ),
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     tls_cert: TlsCert = None,
@@ -34,10 +41,16 @@ def serve(
     invite: Annotated[
         bool, typer.Option("--invite", help="By invitation only: a link for each place is printed.")
     ] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="By invitation, with one link that admits everybody who has it.")
+    ] = False,
     folder: Annotated[
         Path, typer.Option(metavar="FOLDER", help="What survives a restart; one folder in it for each federation.")
     ] = Path("served"),
     overrides: Overrides = None,
+    address: Annotated[
+        str, typer.Option(metavar="URL", help="The address that participants open, if it is another than this one's.")
+    ] = "",
     operator: Annotated[str, typer.Option(help="Who runs this server, as participants read it.")] = "",
     origin: Annotated[
         list[str] | None,
@@ -45,7 +58,10 @@ def serve(
     ] = None,
     gather: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for more participants before the first round.")
-    ] = 10.0,
+    ] = 20.0,
+    pace: Annotated[
+        float, typer.Option(min=0, help="Seconds that a round takes at least, so that one can watch.")
+    ] = 2.0,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds that a round waits for the rest once most have answered, at least.")
     ] = 2.0,
@@ -91,15 +107,20 @@ def serve(
     from sordino.web.limits import Limits
     from sordino.web.server import serve as serve_site
 
+    if not recipes:
+        recipes, link = [DEFAULT], not invite
+    if invite and link:
+        raise InvalidInput("--invite has a link for each place, and --link one for all: leave one out")
     if invite and absence is not None:
         raise InvalidInput(
             "--absence is of no use with --invite: nobody else could use the link, so places are kept. Leave one out"
         )
-    origins = frozenset(map(_origin, origin or ()))
+    origins = frozenset(_origin(given, "--origin") for given in origin or ())
+    address = _origin(address, "--address") if address else ""
     place = TlsAddress(host, port, tls_cert, tls_key)
     limits = Limits(connections=connections, places=per_address)
     limits = limits if absence is None else replace(limits, absence=absence)
-    rules = HostingRules(operator, invite, limits, patience, gather, typer.echo)
+    rules = HostingRules(operator, invite, link, limits, patience, gather, pace, typer.echo)
     make: Callable[[Recipe, Path], HostedFederation] = partial(HostedFederation, rules=rules)
     if gateway is not None:
         make = partial(GatewayFederation, share=_share(federation, coordinator, slots), rules=rules)
@@ -108,13 +129,13 @@ def serve(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
         )
     hosted = {name: make(recipe, folder / name) for name, recipe in _load_recipes(recipes, overrides or []).items()}
-    site = Site(hosted, limits, origins, live_for_all=live_for_all)
+    site = Site(hosted, limits, origins, address=address, live_for_all=live_for_all)
     with _answer_relay(gateway, hosted):
         serve_site(site, place, lambda listening: _announce(site, place, listening))
     typer.echo("Stopped. The same command goes on where it was.")
 
 
-def _origin(given: str) -> str:
+def _origin(given: str, option: str) -> str:
     """An origin as browsers send it: scheme, host and port."""
     try:
         found = urlsplit(given)
@@ -124,7 +145,7 @@ def _origin(given: str) -> str:
     except ValueError:
         pass
     raise InvalidInput(
-        f"--origin {given}: an origin begins with https:// and has no path, such as https://page.example"
+        f"{option} {given}: an origin begins with https:// and has no path, such as https://page.example"
     )
 
 
@@ -180,6 +201,7 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
     from sordino.runs.preflight import of_federation
 
     address = place.url(port)
+    shown = site.address or address
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
     for name, hosted in site.federations.items():
         typer.echo(
@@ -190,10 +212,13 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
             typer.echo(f"    {norm_sentence(ahead.facts.norm, ahead.honest_norm)}")
         if hosted.invitations is not None:
             for client in hosted.slots:
-                token = hosted.invitations.token(client)
                 taken = " (taken)" if client in hosted.places.members else ""
-                key = hosted.author.first.hex()
-                typer.echo(f"    place {client}: {address}/#federation={name}&token={token}&key={key}{taken}")
+                typer.echo(f"    place {client}: {hosted.link_to(shown, hosted.invitations.token(client))}{taken}")
+        if hosted.link is not None:
+            invitation = hosted.link_to(shown, hosted.link.token)
+            typer.echo(f"    everybody with this link can join: {invitation}")
+            if not is_loopback(urlsplit(shown).hostname or ""):
+                _show_code(invitation)
     if not (site.page / "index.html").is_file():
         typer.echo(
             "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "
@@ -204,3 +229,13 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
             "NOTICE: pages of other machines need HTTPS (browsers keep encryption and threads from pages without). "
             "Give --tls-cert and --tls-key, or put a proxy with HTTPS in front: docs/serve.md. Native clients can join."
         )
+
+
+def _show_code(text: str) -> None:
+    """A QR code on a terminal, for the phones of others; nothing where its library is missing."""
+    try:
+        import segno
+    except ImportError:
+        return
+    if sys.stdout.isatty():
+        segno.make(text, error="l", micro=False).terminal(sys.stdout, compact=True)

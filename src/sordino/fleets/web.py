@@ -119,6 +119,8 @@ class WebFleet(Fleet):
         self._changed = threading.Condition()
         self._open: _WebExchange | None = None
         self._stopped = False
+        self._start: float | None = None  # when the countdown to the first round ends
+        self._begun = False  # whether the operator has ended it
         self._strays: Counter[tuple[int, str]] = Counter()  # answers that came when no round was open
         self.last_message: bytes = b""  #: what was sent last, to somebody at least, in its envelope
         self._last_digest = b""
@@ -242,20 +244,48 @@ class WebFleet(Fleet):
         return len(opened.done & self._counted_on) >= self.enough
 
     def await_quorum(self, gather: float = 0.0) -> None:
-        """Wait until as many participants are here as a round needs, and `gather` seconds for more, if any lack."""
-        until = None
+        """Wait until as many participants are here as a round needs, and `gather` seconds for more, if any lack.
+
+        These seconds are a countdown (`starts_in`). It is called off when too few are left, and begins anew.
+        """
         with self._changed:
-            while True:
-                if self._stopped:
-                    raise Stopped("the server stops while it waits for participants")
-                now = time.monotonic()
-                if self.present < self.quorum and not self._nobody_willing:
-                    until = None
-                elif until is None:
-                    until = now + gather
-                if until is not None and (now >= until or self.present >= self.clients):
-                    return
-                self._changed.wait(1.0 if until is None else max(0.01, until - now))
+            try:
+                while not self._may_begin(gather):
+                    wait = 1.0 if self._start is None else self._start - time.monotonic()
+                    self._changed.wait(max(0.01, wait))
+            finally:
+                self._start, self._begun = None, False
+
+    def _may_begin(self, gather: float) -> bool:
+        """Whether a round may begin; sets the countdown, or calls it off."""
+        if self._stopped:
+            raise Stopped("the server stops while it waits for participants")
+        if self.present < self.quorum and not self._nobody_willing:
+            self._start, self._begun = None, False
+            return False
+        now = time.monotonic()
+        if self._start is None:
+            self._start = now + gather
+        return self._begun or now >= self._start or self.present >= self.clients
+
+    @property
+    def starts_in(self) -> float | None:
+        """Seconds until the first round begins; None where no countdown runs."""
+        start = self._start
+        return None if start is None else max(0.0, start - time.monotonic())
+
+    def begin(self) -> bool:
+        """End the countdown now; False where none runs, as too few are here or a round is open."""
+        with self._changed:
+            self._begun = self._start is not None
+            self._changed.notify_all()
+            return self._begun
+
+    def rest(self, seconds: float) -> None:
+        """Let a time pass, unless the server stops."""
+        with self._changed:
+            if self._changed.wait_for(lambda: self._stopped, max(0.0, seconds)):
+                raise Stopped("the server stops between two rounds")
 
     def reconnect(self, why: str) -> None:
         """Ask everybody to come again: what they are told when they come has changed."""

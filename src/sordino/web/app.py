@@ -6,12 +6,13 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,7 @@ from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHttpError
 from starlette.types import Receive, Scope, Send
@@ -41,6 +43,7 @@ PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 BEAT = 1.0  #: seconds between looks at what has changed
 STILL = 5.0  #: seconds after which an event stream says that it is alive
+MOST_ROUNDS = 1000  #: that pages take part in
 PIECE = 2**16  #: bytes of a large answer that are sent at once
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
@@ -56,10 +59,11 @@ NOT_BUILT = (
 class Site:
     """What a server hosts, and its rules."""
 
-    federations: Mapping[str, HostedFederation]
+    federations: dict[str, HostedFederation]
     limits: Limits = field(default_factory=Limits)
     origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
     page: Path = PAGE
+    address: str = ""  #: that participants open, if not the one that the operator does
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
@@ -68,6 +72,7 @@ class Site:
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
     doorway: Doorway = field(init=False)
+    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)  #: one federation begins anew at a time
 
     def __post_init__(self) -> None:
         self.doorway = Doorway(self.limits, room_for(self.limits))
@@ -82,7 +87,7 @@ class Site:
 
     def encode(self, hosted: HostedFederation, view: str, version: object) -> str:
         """JSON of a view of a federation, made once for each version: whoever asks again and again costs little."""
-        key = hosted.name, view
+        key = hosted.federation, view
         if self.encoded.get(key, (None, ""))[0] != version:
             self.encoded[key] = version, json.dumps(getattr(hosted, view)(), allow_nan=False)
         return self.encoded[key][1]
@@ -119,6 +124,9 @@ def create_app(site: Site) -> FastAPI:
         app.add_exception_handler(kind, _refused)
     _add_federations(app, site)
     _add_places(app, site)
+    _add_start(app, site)
+    _add_link(app, site)
+    _add_again(app, site)
     _add_downloads(app, site)
     _add_participants(app, site)
     _add_page(app, site)
@@ -154,7 +162,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         content = {
             "protocol": PROTOCOL,
             "version": sordino.__version__,
-            "invited": any(hosted.invitations is not None for hosted in site.federations.values()),
+            "invited": any(hosted.by_invitation for hosted in site.federations.values()),
             "federations": list(site.federations),
             "https": request.url.scheme == "https",
         }
@@ -168,7 +176,13 @@ def _add_federations(app: FastAPI, site: Site) -> None:
     async def federation(name: str, request: Request) -> Response:
         hosted = site.find(name)
         live = hosted.live() if _for_operator(site, request) else None
-        short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
+        own = _at_this_machine(request)
+        short = {
+            **hosted.summary(),
+            "live": live,
+            "may_free": own,
+            "link": _link(site, hosted, request) if own else None,
+        }
         long = {
             "history": site.encode(hosted, "history", hosted.last_round),
             "statement": site.encode(hosted, "statement", hosted.state == "finished"),
@@ -187,7 +201,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         hosted = site.find(name)
         if not hosted.has_sample:
             raise HTTPException(404, f"{name} has no sample records: its data are not public. Bring your own")
-        if (same := site.answers.get((name, "sample", client))) is not None:
+        if (same := site.answers.get((hosted.federation, "sample", client))) is not None:
             return same
         examples = hosted.sample(client)
         dtype = "u8" if examples.x.dtype == np.uint8 else "f4"
@@ -203,7 +217,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
         answer = _InPieces(json.dumps(content), media_type="application/json")
-        return site.answers.setdefault((name, "sample", client), answer)
+        return site.answers.setdefault((hosted.federation, "sample", client), answer)
 
     @app.get("/api/federations/{name}/events")
     async def events(name: str, request: Request, after: int | None = None) -> Response:
@@ -213,7 +227,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         if request.method == "HEAD":  # nobody would read the events
             return StreamingResponse(iter(()), media_type="text/event-stream")
         known = hosted.last_round if after is None else after
-        return _Watched(_events(site, hosted, _for_operator(site, request), known), site.watchers, address)
+        return _Watched(_events(site, name, _for_operator(site, request), known), site.watchers, address)
 
 
 def _require_room(watchers: Watchers, address: str, name: str) -> None:
@@ -238,6 +252,14 @@ def _for_operator(site: Site, request: Request) -> bool:
     elsewhere asks for whose name was made to point here.
     """
     return site.live_for_all or _at_this_machine(request)
+
+
+def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
+    """The link that the operator may hand on; None where each place has one of its own."""
+    address = site.address or f"{request.url.scheme}://{request.url.netloc}"
+    if hosted.link is not None:
+        return hosted.link_to(address, hosted.link.token)
+    return None if hosted.by_invitation else f"{address}/#/{quote(hosted.name)}"
 
 
 def _at_this_machine(request: Request) -> bool:
@@ -272,29 +294,35 @@ class _Watched(StreamingResponse):
             self._watchers.go(self._address)
 
 
-async def _events(site: Site, hosted: HostedFederation, operator: bool, rounds: int) -> AsyncIterator[str]:
+async def _events(site: Site, name: str, operator: bool, rounds: int) -> AsyncIterator[str]:
     """Server-sent events: what has changed, once a second at most; of single participants only to the operator.
 
-    They begin with the rounds after those that are known already, the first `rounds`.
+    They begin with the rounds after those that are known already, the first `rounds`. Where the federation begins anew,
+    its summary comes first.
     """
     number, seen, still = 0, -1, 0.0
+    hosted = site.federations[name]
     while not site.stopping:
+        news: list[tuple[str, str]] = []
+        if (now := site.federations[name]) is not hosted:
+            hosted, rounds, seen = now, 0, -1
+            news.append(("summary", site.encode(hosted, "summary", hosted.changes)))
         if hosted.changes != seen:
             over = hosted.state in ("finished", "failed")
             fresh = hosted.history(rounds)
             rounds = max([rounds, *(entry["round"] for entry in fresh)])
             seen = hosted.changes
             summary, live = (site.encode(hosted, view, seen) for view in ("summary", "live"))
-            news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
+            news += [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
             news += [("summary", summary), *([("live", live)] if operator else [])]
             news += [("ended", summary)] if over else []
-            for kind, content in news:
-                number += 1
-                yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
             still = 0.0
         elif still >= STILL:
             yield "event: still\ndata: {}\n\n"  # a comment would be seen by proxies, and not by the page
             still = 0.0
+        for kind, content in news:
+            number += 1
+            yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
         await asyncio.sleep(BEAT)
         still += BEAT
 
@@ -307,8 +335,7 @@ FREED = "the operator of this server has freed your place: ask them, or join aga
 def _add_places(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/places/{client}")
     async def free(name: str, client: int, request: Request) -> Response:
-        if not _at_this_machine(request) or not _of_own_page(request.headers):
-            raise HTTPException(403, "places are freed on the server's own machine: open /live there, as localhost")
+        _require_operator(request)
         hosted = site.find(name)
         member = hosted.free_place(client)
         if member is None:
@@ -323,6 +350,80 @@ def _add_places(app: FastAPI, site: Site) -> None:
         except NotWritten as error:
             raise HTTPException(503, f"the place is free, but that cannot be written down yet: {error}") from None
         return Response(status_code=204)
+
+
+def _add_start(app: FastAPI, site: Site) -> None:
+    @app.post("/api/federations/{name}/start")
+    async def start(name: str, request: Request) -> Response:
+        _require_operator(request)
+        try:
+            site.find(name).begin()
+        except InvalidInput as error:
+            raise HTTPException(409, str(error)) from None
+        return Response(status_code=204)
+
+
+def _add_again(app: FastAPI, site: Site) -> None:
+    @app.post("/api/federations/{name}/again")
+    async def again(name: str, request: Request) -> Response:
+        _require_operator(request)
+        wanted = _wishes(await request.body())
+        async with site.renewing:
+            before = site.find(name)
+            try:
+                renew = partial(before.renew, wanted.rounds, from_model=wanted.from_model)
+                hosted = await asyncio.to_thread(renew)
+            except InvalidInput as error:
+                raise HTTPException(409, str(error)) from None
+            except NotWritten as error:
+                raise HTTPException(503, str(error)) from None
+            site.federations[name] = hosted
+            site.encoded.clear()
+            for connection in list(site.connections):
+                if connection.hosted is before:
+                    connection.end(before.why)
+            if not site.stopping:
+                hosted.start()
+        return JSONResponse({"federation": hosted.federation})
+
+
+class _Wishes(BaseModel):
+    """How a federation is to begin anew."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] | None = None
+    from_model: bool = False
+
+
+def _wishes(body: bytes) -> _Wishes:
+    try:
+        return _Wishes.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        names = ", ".join(".".join(map(str, each["loc"])) or "the body" for each in error.errors())
+        raise HTTPException(
+            400, f'{names}: allowed is {{"rounds": 1 to {MOST_ROUNDS} or null, "from_model": true or false}}'
+        ) from None
+
+
+def _add_link(app: FastAPI, site: Site) -> None:
+    @app.delete("/api/federations/{name}/link")
+    def revoke(name: str, request: Request) -> Response:  # in a thread: a file is written
+        _require_operator(request)
+        hosted = site.find(name)
+        if hosted.link is None:
+            raise HTTPException(404, f"{name} has no link for everybody: serve it with --link")
+        try:
+            hosted.link.revoke()
+        except NotWritten as error:
+            raise HTTPException(503, f"the link is still the same: {error}") from None
+        return Response(status_code=204)
+
+
+def _require_operator(request: Request) -> None:
+    """Refuse whoever is not at this machine, and pages of others in the operator's browser."""
+    if not _at_this_machine(request) or not _of_own_page(request.headers):
+        raise HTTPException(403, "only the operator may do this: open /live on the server's own machine, as localhost")
 
 
 def _of_own_page(headers: Headers) -> bool:
@@ -347,10 +448,11 @@ def _add_downloads(app: FastAPI, site: Site) -> None:
 
     @app.get("/api/federations/{name}/model.bin")
     def parameters(name: str) -> Response:  # in a thread, as the sample
-        round, found = site.find(name).model()
+        hosted = site.find(name)
+        round, found = hosted.model()
         headers = {"X-Sordino-Round": str(round)}
         answer = _InPieces(found.tobytes(), media_type="application/octet-stream", headers=headers)
-        return site.answers.setdefault((name, "model", round), answer)
+        return site.answers.setdefault((hosted.federation, "model", round), answer)
 
     @app.get("/api/federations/{name}/model.safetensors")
     def model(name: str) -> Response:
@@ -458,10 +560,10 @@ async def _participate(socket: WebSocket, site: Site, hosted: HostedFederation, 
 
 async def _announce_changes(site: Site) -> None:
     """Tell participants what has changed; the more of them there are, the less often."""
-    told: dict[str, str] = {}
+    told: dict[str, tuple[str, str]] = {}
     while True:
         await asyncio.sleep(max(BEAT, len(site.connections) / 1000))
-        for hosted in site.federations.values():
+        for hosted in list(site.federations.values()):
             hosted.refresh()
             mine = [c for c in site.connections if c.member is not None and c.hosted is hosted]
             while hosted.rejected:
@@ -470,8 +572,8 @@ async def _announce_changes(site: Site) -> None:
                     if connection.member is not None and connection.member.client == client:
                         connection.say({"type": "rejected", "round": round, "reason": reason})
             news = json.dumps(hosted.status, sort_keys=True)
-            if told.get(hosted.name) != news:
-                told[hosted.name] = news
+            if told.get(hosted.name) != (hosted.federation, news):
+                told[hosted.name] = (hosted.federation, news)
                 for connection in mine:
                     connection.say({"type": "status", **hosted.status})
             if hosted.state in ("finished", "failed"):

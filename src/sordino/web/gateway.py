@@ -50,6 +50,14 @@ class GatewayFederation(HostedFederation):
     def start(self) -> None:
         """Nothing: the rounds begin elsewhere."""
 
+    def begin(self) -> None:
+        """Refused: the rounds begin elsewhere."""
+        raise InvalidInput("this is a gateway: its coordinator, elsewhere, begins the rounds")
+
+    def renew(self, rounds: int | None, *, from_model: bool) -> HostedFederation:
+        """Refused: the federation begins elsewhere."""
+        raise InvalidInput("this is a gateway: its coordinator, elsewhere, begins the federation")
+
     @property
     def last_round(self) -> int:
         """The last round with answers that were handed on."""

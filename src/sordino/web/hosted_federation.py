@@ -7,6 +7,7 @@ while fewer participants are here than a round needs, and goes on after a restar
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,7 @@ from sordino.report.folder import RunFolder
 from sordino.report.records import RoundRecord
 from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
-from sordino.runs.federation import Federation, wire
+from sordino.runs.federation import Federation, check_start_travels, wire
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.serving import CoordinatorSetup, has_run, serve
@@ -41,7 +43,8 @@ from sordino.runs.stopping import TooFewClients
 from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
 from sordino.web.page_task import PageTask, check, compile_task
-from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts
+from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts, SharedLink
+from sordino.web.renewal import MODEL, NAME, Renewal, finish
 from sordino.web.report_bounds import check_bounds, notice
 from sordino.wire.codec import JsonObject
 from sordino.wire.messages import ANSWER_BYTES, Plan
@@ -73,11 +76,18 @@ class HostingRules:
     """How a server hosts a federation."""
 
     operator: str = ""
-    by_invitation: bool = False
+    by_invitation: bool = False  #: whether each place has a token of its own
+    shared_link: bool = False  #: whether one token admits everybody who has it
     limits: Limits = field(default_factory=Limits)
     patience: float = PATIENCE  #: seconds for which a round waits for the rest once most have answered
     gather: float = 0.0  #: seconds to wait for more participants before the first round
+    pace: float = 0.0  #: seconds that a round takes at least, so that people can watch
     say: Callable[[str], None] = lambda _: None  #: hears what the operator should know
+
+    @property
+    def invites(self) -> bool:
+        """Whether nobody joins without a token."""
+        return self.by_invitation or self.shared_link
 
 
 @dataclass(frozen=True)
@@ -93,23 +103,33 @@ class HostedFederation(Observer):
     """A federation on a server. `folder` holds everything that must survive a restart."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, rules: HostingRules | None = None, share: GatewayShare | None = None
+        self,
+        recipe: Recipe,
+        folder: Path,
+        rules: HostingRules | None = None,
+        share: GatewayShare | None = None,
+        lock: ExitStack | None = None,
     ) -> None:
+        """Host `recipe`. `lock` is the folder's, where somebody holds it already and hands it on."""
         rules = rules or HostingRules()
-        self.recipe, self.folder, self.limits = recipe, folder, rules.limits
+        self._given, self._rules = recipe, rules
+        self.folder, self.limits = folder, rules.limits
         self.name = recipe.name  #: by which addresses call this federation
         self.run_folder = folder / "run"  #: where the run's own files lie
         self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
-        self.operator, self._say, self._gather = rules.operator, rules.say, rules.gather
-        check(recipe)  # before anything is made
-        self.parts: Federation = wire(recipe)
-        if not rules.by_invitation:
-            check_bounds(self.parts)
-            if found := notice(self.parts):
-                self._say(found)
+        self.operator, self._say, self._gather, self._pace = rules.operator, rules.say, rules.gather, rules.pace
+        self.parts: Federation = self._fit(recipe)  # before anything is made
+        if not rules.invites and (found := notice(self.parts)):
+            self._say(found)
         make_folder(folder)
-        self._alone = ExitStack()  # one server at a time: two would give out the same places
-        self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
+        self._alone = lock or ExitStack()  # one server at a time: two would give out the same places
+        if lock is None:
+            self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
+        finish(folder)
+        if (renewal := Renewal.of(folder)) is not None:
+            recipe = renewal.apply(recipe, renewal.model(folder))
+            self.parts = self._fit(recipe)
+        self.recipe = recipe  #: with what changed when the federation began anew
         self._key: SigningKey | None = None  # where the coordinator is elsewhere
         if share is None:
             self._key = SigningKey.at(key_file(self.run_folder))
@@ -123,14 +143,16 @@ class HostedFederation(Observer):
         )
         #: bytes of the largest binary message that a participant sends
         self.largest_message = self.task.largest_report + ANSWER_BYTES + self.limits.spare
-        self.invitations = Invitations.kept(folder, self.federation) if rules.by_invitation else None
+        # Tokens are made for the recipe's name: a federation that begins anew has the same.
+        self.invitations = Invitations.kept(folder, self.name) if rules.by_invitation else None
+        self.link = SharedLink(folder, self.name) if rules.shared_link else None
         #: seconds after which the place of somebody who is away may go to another; None where it never does
         self.absence = None if rules.by_invitation else self.limits.absence
         self.places = Places(
-            folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
-            passed=self.fleet.renew,
+            folder / "participants.jsonl", self.slots, self.invitations, link=self.link, limits=self.limits,
+            freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
-        self._free = self.places.free  # as it was shown last
+        self._free, self._starts_in = self.places.free, self.starts_in  # as they were shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
         self._activities = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
         self._history: list[RoundRecord] = []
@@ -140,10 +162,19 @@ class HostedFederation(Observer):
         self._state: State = "waiting"
         self._why = ""
         self._began = time.time()
+        self._round_began = time.monotonic()  # the round that is open, or was last
         self._thread: threading.Thread | None = None
         self.changes = 0  #: grows whenever something that is shown has changed
         self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
         self._restore()
+
+    def _fit(self, recipe: Recipe) -> Federation:
+        """A recipe set up; refused where pages cannot carry it out, or one visitor could destroy its model."""
+        check(recipe)
+        parts = wire(recipe)
+        if not self._rules.invites:
+            check_bounds(parts)
+        return parts
 
     # --- the run
 
@@ -155,15 +186,37 @@ class HostedFederation(Observer):
 
     def stop(self) -> None:
         """End the thread; the open round is asked for again at the next start."""
+        self._finish_writing()
+        self._alone.close()
+
+    def _finish_writing(self) -> None:
+        """Write down what is left, and nothing after that."""
         self.fleet.stop()
-        try:
-            self.places.settle()
-            self.receipts.settle()
-        except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
-            self._say(str(error))
         if self._thread is not None:
             self._thread.join(timeout=30)
-        self._alone.close()
+        try:
+            self.places.close()
+            self.receipts.close()
+        except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
+            self._say(str(error))
+
+    def renew(self, rounds: int | None, *, from_model: bool) -> HostedFederation:
+        """The federation that begins anew in this one's place, under the same address and another name.
+
+        `InvalidInput` where it cannot: nothing has changed then. This one writes no more, and its folder is kept.
+        """
+        if self._state not in ("finished", "failed"):
+            raise InvalidInput(f"{self.name} is not over: it can begin anew when it is")
+        renewal = Renewal(_new_name(self.name), self.federation, rounds, from_model)
+        model = self.run_folder / MODEL
+        if not model.is_file():
+            model = renewal.model(self.folder)  # an attempt to begin anew may have broken off
+        if from_model and not model.is_file():
+            raise InvalidInput(f"{self.name} has no model to go on from: begin anew without it")
+        check_start_travels(self._fit(renewal.apply(self._given, model)))
+        self._finish_writing()
+        renewal.carry_out(self.folder)
+        return HostedFederation(self._given, self.folder, self._rules, lock=self._alone)
 
     def _carry_out(self) -> None:
         try:
@@ -215,13 +268,20 @@ class HostedFederation(Observer):
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
+            self.fleet.rest(self._round_began + self._pace - time.monotonic())
             self._await()
 
     def _await(self, gather: float = 0.0) -> None:
         if gather or self.fleet.present < self.fleet.quorum:
             self._change("waiting")
             self.fleet.await_quorum(gather)
+        self._round_began = time.monotonic()
         self._change("training")
+
+    def begin(self) -> None:
+        """Begin the first round now; `InvalidInput` where that is not possible."""
+        if not self.fleet.begin():
+            raise InvalidInput(f"the first round of {self.name} cannot begin: {self.why}")
 
     def _note_answers(self, round: int, attendance: Attendance) -> None:
         """Show who answered what in a round."""
@@ -288,13 +348,13 @@ class HostedFederation(Observer):
         return member
 
     def refresh(self) -> None:
-        """Note what changes with time alone: places become free."""
-        if self._free != self.places.free:
+        """Note what changes with time alone: places become free, and a countdown runs."""
+        if self._free != self.places.free or self.starts_in != self._starts_in:
             self._change_places()
 
     def _change_places(self) -> None:
         """Somebody came or went, or a place has become free: in the server's own thread, which knows the places."""
-        self._free = self.places.free
+        self._free, self._starts_in = self.places.free, self.starts_in
         self._change()
 
     def answered(self, client: int, round: int) -> None:
@@ -315,6 +375,15 @@ class HostedFederation(Observer):
     def _invitation_of(self, client: int) -> Invitation | None:
         return None if self._key is None else self.terms.invitation(client, self._key)
 
+    @property
+    def by_invitation(self) -> bool:
+        """Whether nobody joins without a token."""
+        return self.invitations is not None or self.link is not None
+
+    def link_to(self, address: str, token: str) -> str:
+        """The link with a token; what follows # is not sent to any server by itself."""
+        return f"{address}/#federation={quote(self.name)}&token={token}&key={self.author.first.hex()}"
+
     # --- what is shown
 
     @property
@@ -327,7 +396,7 @@ class HostedFederation(Observer):
     def why(self) -> str:
         """Why it is in this state, in a sentence."""
         if self._state == "waiting":
-            return self._lacking or self._why or "waiting a few seconds for more participants"
+            return self._lacking or self._counting or self._why or "the first round is about to begin"
         if self._state == "training":
             lacking = f", {self._lacking}" if self._lacking else ""
             return f"round {self.last_round + 1} of {self.recipe.rounds.count}{lacking}"
@@ -341,7 +410,25 @@ class HostedFederation(Observer):
             return ""
         idle = all_here - here
         others = f"; {idle} more pause, have spent their budget or cannot answer" if idle > 0 else ""
-        return f"waiting for participants: {here} of at least {needed} are here{others}"
+        more = f"{needed - here} more participant{'' if needed - here == 1 else 's'}"
+        return f"waiting for {more}: {here} of at least {needed} are here{others}"
+
+    @property
+    def _counting(self) -> str:
+        """How long the countdown still runs, in words; empty where none does."""
+        if self.starts_in is None:
+            return ""
+        free = len(self.slots) - self.fleet.present
+        return (
+            f"{self.fleet.present} are here: the first round begins in {self.starts_in:g} seconds, or as soon as "
+            f"{free} more come"
+        )
+
+    @property
+    def starts_in(self) -> float | None:
+        """Whole seconds until the first round begins; None where no countdown runs."""
+        left = self.fleet.starts_in
+        return None if left is None else float(math.ceil(left))
 
     @property
     def last_round(self) -> int:
@@ -373,12 +460,14 @@ class HostedFederation(Observer):
             "quorum": self.recipe.rounds.quorum,
             "deadline": self.recipe.rounds.deadline or None,
             "participants": self.fleet.present,
+            "starts_in": self.starts_in,
             "accuracy": None if graded is None else graded.accuracy,
             "loss": None if graded is None else graded.loss,
             "budget": content["budget"],
             "model": {"name": self.recipe.model.name, "size": content["model"]["size"]},
             "task_digest": self.task.digest,
-            "by_invitation": self.invitations is not None,
+            "by_invitation": self.by_invitation,
+            "shared_link": self.link is not None,
             "sample": self.has_sample,
         }
 
@@ -419,7 +508,7 @@ class HostedFederation(Observer):
         """The last finished round, and the parameters after it, with what else scoring takes in the order of names."""
         state = self._last_state or self.parts.method.init()
         others = sorted(self.parts.method.view(state).buffers or {})
-        path = self.run_folder / "model.safetensors"
+        path = self.run_folder / MODEL
         if self._state == "finished" and path.is_file():
             from safetensors.numpy import load_file
 
@@ -447,6 +536,8 @@ class HostedFederation(Observer):
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,
             "needed": self.fleet.quorum,
+            "places": len(self.slots),
+            "starts_in": self.starts_in,
             "accuracy": None if self._last_graded is None else self._last_graded.accuracy,
             "deadline": self.recipe.rounds.deadline or None,
         }
@@ -470,10 +561,14 @@ def _named(folder: Path, recipe: Recipe) -> str:
 
     Participants answer each round of a name once, so that a federation that begins anew needs another one.
     """
-    path = folder / "federation"
+    path = folder / NAME
     if not path.exists():
-        write_whole(path, f"{recipe.name}-{secrets.token_hex(4)}".encode())
+        write_whole(path, _new_name(recipe.name).encode())
     return path.read_text().strip()
+
+
+def _new_name(name: str) -> str:
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 __all__ = ["GatewayShare", "HostedFederation", "HostingRules"]

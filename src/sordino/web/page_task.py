@@ -23,6 +23,7 @@ from torch import nn
 from sordino.client.invitation import CommonTerms
 from sordino.errors import InvalidInput
 from sordino.learning import models
+from sordino.learning.columns import NumberColumn
 from sordino.learning.examples import Dataset
 from sordino.learning.losses import CrossEntropy
 from sordino.learning.models import MaskedDropout, Network
@@ -306,6 +307,7 @@ class _Compiler:
             },
             "budget": None if budget is None else {"limit": budget.limit, **_terms(budget)},
             "choices": self._choices(),
+            "expected": _measured(recipe).get("expected"),
             "statement": {
                 "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
@@ -409,7 +411,7 @@ class _Compiler:
         whole = spending(budget, self._releases[0])["epsilon"][-1]
         if isinstance(whole, str):
             return []
-        known, found = _measured(self._recipe), []
+        known, found = _measured_choices(self._recipe), []
         for share in SHARES:
             limit, rounds = share * whole, self._recipe.rounds.count
             own = training if share == 1 else training.with_noise_for(limit, budget.delta, rounds, values)
@@ -485,7 +487,17 @@ def _input(dataset: Dataset) -> JsonObject:
     constants = dataset.normalisation
     kind = "image" if len(dataset.shape) == 3 else "features"
     told = {"shape": list(dataset.shape), "mean": list(constants.mean), "std": list(constants.std), "kind": kind}
-    return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {})
+    return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {"columns": _columns(dataset)})
+
+
+def _columns(dataset: Dataset) -> list[JsonObject] | None:
+    """What the values of a table's record are called, and the public ends of their scales; None without names."""
+    names = dataset.feature_names
+    if len(names) != dataset.shape[0]:
+        return None
+    scales = {name: (rule.low, rule.high) for name, rule in dataset.rules.items() if isinstance(rule, NumberColumn)}
+    ends = (scales.get(name, (None, None)) for name in names)
+    return [{"name": name, "low": low, "high": high} for name, (low, high) in zip(names, ends, strict=True)]
 
 
 def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[JsonObject]:
@@ -506,12 +518,18 @@ def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Js
 Measured = tuple[float | None, float | None]  #: accuracy where everybody chooses a noise, and where one alone does
 
 
-def _measured(recipe: Recipe) -> dict[float, Measured]:
+def _measured_choices(recipe: Recipe) -> dict[float, Measured]:
     """Accuracies that were measured in simulations of a shipped recipe, by noise multiplier; empty for all others."""
-    known = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
+    choices = _measured(recipe).get("choices", {}).values()
+    return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in choices}
+
+
+def _measured(recipe: Recipe) -> JsonObject:
+    """What was measured in simulations of a shipped recipe (`python -m benchmarks.pages`); empty for all others."""
+    known: JsonObject = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
     if recipe.name not in known or Recipe.load(recipe.name).fingerprint != recipe.fingerprint:
         return {}
-    return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
+    return cast(JsonObject, known[recipe.name])
 
 
 __all__ = ["PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]

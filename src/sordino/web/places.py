@@ -7,7 +7,8 @@ Somebody who comes from the network of one who left gets the place that was left
 another identity gives nobody a second place, nor a second report in a round. A native client that has not agreed yet
 has its slot only while it is here or nobody else needs it: its owner may have said no where no network could carry it.
 An invitation is a token for one slot, made from a key that lies beside the list of holders: nobody can invent one, and
-after a restart they are the same.
+after a restart they are the same. A shared link is one token for all: whoever shows it is treated as in an open
+federation.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ from sordino.wire.codec import canonical
 
 ParticipantKind = Literal["page", "native"]
 TOKEN_BYTES = 15
+_UNINVITED = "this federation is by invitation: open the link that its operator sent you"
+_STRANGE = "this invitation is not one of this federation's: ask its operator for another"
 REMEMBERED = 1000  #: identities that have left of which the last place and the last receipt are known
 KEY_BYTES = 32
+KEY_FILE = "invitations.key"
 
 
 class TurnedAway(SordinoError):
@@ -65,19 +69,11 @@ class Invitations:
     @classmethod
     def kept(cls, folder: Path, federation: str) -> Invitations:
         """The invitations of the key in a folder; a new key if there is none."""
-        path = folder / "invitations.key"
-        if not path.exists():
-            write_whole(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
-        with reading(path, "restore it, or delete it and invite anew"):
-            key = bytes.fromhex(path.read_text().strip())
-            if len(key) != KEY_BYTES:
-                raise ValueError(f"it has {len(key)} bytes, and a key has {KEY_BYTES}")
-            return cls(key, federation)
+        return cls(_kept_key(folder), federation)
 
     def token(self, client: int) -> str:
         """The token that admits one identity to a slot."""
-        tag = hmac.digest(self._key, f"sordino slot 1\0{self._federation}\0{client}".encode(), hashlib.sha256)
-        return f"{client}-{base64.b32encode(tag[:TOKEN_BYTES]).decode().lower()}"
+        return f"{client}-{_tag(self._key, 'sordino slot 1', self._federation, str(client))}"
 
     def slot(self, token: str) -> int | None:
         """The slot of a token; None where it is not one of ours."""
@@ -87,14 +83,58 @@ class Invitations:
         return int(number) if hmac.compare_digest(self.token(int(number)).encode(), token.encode()) else None
 
 
+class SharedLink:
+    """One token that admits everybody who has it, to any free slot of one federation."""
+
+    def __init__(self, folder: Path, federation: str) -> None:
+        self._folder, self._federation = folder, federation
+        self._key = _kept_key(folder)
+
+    @property
+    def token(self) -> str:
+        """The token."""
+        return f"link-{_tag(self._key, 'sordino link 1', self._federation)}"
+
+    def admits(self, token: str) -> bool:
+        """Whether a token is the one of this link."""
+        return hmac.compare_digest(self.token.encode(), token.encode())
+
+    def revoke(self) -> None:
+        """Have another token from now on: the one before admits nobody any more."""
+        _write_key(self._folder)
+        self._key = _kept_key(self._folder)
+
+
+def _kept_key(folder: Path) -> bytes:
+    """The key that tokens are made from; a new one if there is none."""
+    path = folder / KEY_FILE
+    if not path.exists():
+        _write_key(folder)
+    with reading(path, "restore it, or delete it and invite anew"):
+        key = bytes.fromhex(path.read_text().strip())
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"it has {len(key)} bytes, and a key has {KEY_BYTES}")
+        return key
+
+
+def _write_key(folder: Path) -> None:
+    write_whole(folder / KEY_FILE, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
+
+
+def _tag(key: bytes, *parts: str) -> str:
+    tag = hmac.digest(key, "\0".join(parts).encode(), hashlib.sha256)
+    return base64.b32encode(tag[:TOKEN_BYTES]).decode().lower()
+
+
 class Places:
     """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
-    thousand. Without invitations, one network may take `limits.places` slots; networks are not written down, so that
-    after a restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is
-    taken from its holder, `passed` of each that somebody from another network was given than the one that had it; after
-    a restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
+    thousand. Without personal invitations, one network may take `limits.places` slots; networks are not written down,
+    so that after a restart a slot counts for the network from which its holder comes back. `freed` hears of each slot
+    that is taken from its holder, `passed` of each that somebody from another network was given than the one that had
+    it; after a restart, holders are absent since the start. The file is written anew when most of its lines are out of
+    date.
     """
 
     _clock = staticmethod(time.monotonic)
@@ -105,11 +145,13 @@ class Places:
         slots: range,
         invitations: Invitations | None = None,
         *,
+        link: SharedLink | None = None,
         limits: Limits | None = None,
         freed: Callable[[int], None] = lambda _: None,
         passed: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._path, self._slots, self._invitations, self._freed, self._passed = path, slots, invitations, freed, passed
+        self._link = link
         self._most = math.inf if limits is None else limits.places
         self._absence = math.inf if limits is None else limits.absence
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
@@ -123,6 +165,7 @@ class Places:
         self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
+        self._closed = False
         self._lines = 0  # in the file
         with reading(path):
             for line in whole_lines(path):
@@ -176,6 +219,8 @@ class Places:
         known = self.find(id)
         if known is not None and hmac.compare_digest(known.proof, hashlib.sha256(proof.encode()).hexdigest()):
             return True
+        if self._link is not None:
+            return self._link.admits(token)
         return self._invitations is not None and self._invitations.slot(token) in self._slots
 
     def admit(self, id: str, proof: str, kind: ParticipantKind, token: str, network: str = "") -> tuple[Member, bool]:
@@ -240,7 +285,7 @@ class Places:
         """Write down all changes so far, durably; from any thread. What could not be written is written next time."""
         with self._writing:
             lines = list(self._pending)
-            if not lines:
+            if not lines or self._closed:
                 return
             if self._lines + len(lines) > 2 * (2 * len(self._slots) + REMEMBERED):
                 current = self._current_lines()
@@ -250,6 +295,13 @@ class Places:
                 append_line(self._path, b"\n".join(lines))
                 self._lines += len(lines)
             del self._pending[: len(lines)]
+
+    def close(self) -> None:
+        """Write down all changes so far, and none that come later."""
+        try:
+            self.settle()
+        finally:
+            self._closed = True
 
     def _current_lines(self) -> list[bytes]:
         """What the file would say if it were written anew: who left last, who is a member, and who has agreed."""
@@ -267,6 +319,8 @@ class Places:
     def _free(self, id: str, token: str, network: str) -> int:
         if self._invitations is not None:
             return self._invited(self._invitations, token)
+        if self._link is not None and not self._link.admits(token):
+            raise TurnedAway("token", _STRANGE if token else _UNINVITED)
         if not self._vacant or self._has_all(network):
             self._take_back(self._slots)
         if self._has_all(network):
@@ -326,10 +380,10 @@ class Places:
 
     def _invited(self, invitations: Invitations, token: str) -> int:
         if not token:
-            raise TurnedAway("token", "this federation is by invitation: open the link that its operator sent you")
+            raise TurnedAway("token", _UNINVITED)
         slot = invitations.slot(token)
         if slot is None or slot not in self._slots:
-            raise TurnedAway("token", "this invitation is not one of this federation's: ask its operator for another")
+            raise TurnedAway("token", _STRANGE)
         self._take_back([slot])
         if slot in self._members:
             raise TurnedAway("token", "this invitation was used by somebody else: ask the operator for another")
@@ -347,6 +401,7 @@ class Receipts:
         self._kept: dict[str, bytes] = {}  # id -> receipt
         self._unsettled = False
         self._turn = threading.Lock()
+        self._closed = False
         if path.exists():
             with reading(path):
                 self._kept = {str(id): bytes.fromhex(text) for id, text in json.loads(path.read_text()).items()}
@@ -365,7 +420,7 @@ class Receipts:
     def settle(self) -> None:
         """Write them down, durably, if any are new; from any thread."""
         with self._turn:
-            if self._unsettled:
+            if self._unsettled and not self._closed:
                 strangers = [id for id in self._kept if not self._holds(id)]
                 for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
                     del self._kept[id]
@@ -373,5 +428,12 @@ class Receipts:
                 write_whole(self._path, json.dumps(kept).encode())
                 self._unsettled = False
 
+    def close(self) -> None:
+        """Write them down, and none that come later."""
+        try:
+            self.settle()
+        finally:
+            self._closed = True
 
-__all__ = ["Invitations", "Member", "ParticipantKind", "Places", "Receipts", "TurnedAway"]
+
+__all__ = ["Invitations", "Member", "ParticipantKind", "Places", "Receipts", "SharedLink", "TurnedAway"]

@@ -22,6 +22,7 @@ import { trouble, tryAgain } from "../ui/trouble.ts";
 import { awaited } from "../ui/waiting.ts";
 import { count, counted, percent, size, titled } from "../ui/words.ts";
 import { wordsOf } from "../wire/refusal.ts";
+import { Control, invitation } from "./control.ts";
 import { freeingWords, lateReports, refusedReports, startWords, waitingWords } from "./counts.ts";
 
 const view = document.getElementById("view") as HTMLElement;
@@ -50,11 +51,13 @@ class LiveView {
   private readonly instead = h("p", { class: "note warn", hidden: true, role: "status" });
   private readonly tiles = h("dl", { class: "tiles" });
   private readonly why = h("p", { class: "quiet" });
+  private readonly control: Control;
+  private readonly invite = h("div");
   private readonly slots = h("ul", { class: "slots" });
   private readonly slot = new Map<number, Slot>();
   private readonly freeAway = h(
     "button",
-    { type: "button", hidden: true, onclick: () => this.askToFree(this.away.map(({ client }) => client)) },
+    { type: "button", class: "plain", hidden: true, onclick: () => this.askToFree(this.away.map(({ client }) => client)) },
     "Free all places of those who are away…",
   );
   private readonly freeing = h("div", { role: "alert" });
@@ -81,8 +84,10 @@ class LiveView {
     this.summary = detail;
     this.live = detail.live;
     for (const entry of detail.history) this.history.set(entry.round, entry);
+    this.control = new Control(detail);
     this.element = this.layout();
     this.draw();
+    this.drawInvitation();
     this.showStatement(detail);
   }
 
@@ -136,7 +141,9 @@ class LiveView {
         h("h2", { id: "state", class: "unseen" }, "State"),
         this.tiles,
         this.why,
+        this.control.element,
       ),
+      this.invite,
       h(
         "div",
         { class: "two" },
@@ -229,11 +236,21 @@ class LiveView {
         ? "The last round is done; the report is being written."
         : sentence(summary.why),
     );
+    this.control.draw(summary);
     this.drawCharts();
     this.drawParticipants();
     this.drawRefused();
     this.drawRounds();
     this.drawDownloads();
+  }
+
+  private drawInvitation(): void {
+    const changed = (link: string): void => {
+      this.detail.link = link;
+      this.drawInvitation();
+      say(announcements, "There is a new link. The one before admits nobody any more.");
+    };
+    fill(this.invite, invitation(this.detail, changed));
   }
 
   private drawCharts(): void {
@@ -309,7 +326,7 @@ class LiveView {
     const facts = h("div");
     const button = h(
       "button",
-      { type: "button", class: "small", onclick: () => this.askToFree([client]) },
+      { type: "button", class: "small plain", onclick: () => this.askToFree([client]) },
       `Free place ${client}…`,
     );
     const made = { item: h("li", { "data-client": client }, facts, button), facts, button };

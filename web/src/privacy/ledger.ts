@@ -7,6 +7,7 @@
 import { canonical, hex } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { OwnRelease } from "./account.ts";
+import type { Budget } from "./terms.ts";
 
 /** One line of the ledger, with the bytes of the last report of each federation. */
 export interface Entry {
@@ -112,6 +113,20 @@ export class Ledger {
   async keepCoordinator(federation: string, coordinator: Coordinator): Promise<void> {
     const transaction = this.#write(["own"]);
     transaction.objectStore("own").put(coordinator, `coordinator of ${federation}`);
+    await committed(transaction);
+  }
+
+  /** The budget of the first agreement with a federation: its figures stay in these terms; null where none was agreed to. */
+  async firstBudget(federation: string): Promise<Budget | null> {
+    const found = done(this.#db.transaction("own").objectStore("own").get(`budget of ${federation}`));
+    return ((await found) as Budget | undefined) ?? null;
+  }
+
+  /** Keeps a budget as a federation's first one; a later one changes nothing. */
+  async keepFirstBudget(federation: string, budget: Budget): Promise<void> {
+    if (await this.firstBudget(federation)) return;
+    const transaction = this.#write(["own"]);
+    transaction.objectStore("own").put(budget, `budget of ${federation}`);
     await committed(transaction);
   }
 

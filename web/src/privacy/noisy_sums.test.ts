@@ -128,7 +128,7 @@ describe("what a page states of its sums", () => {
         const [client] = strength.clients;
         const { adjacency, delta, epsilon } = strength.spending.at(-1);
         const budget = { limit: 8, delta, basis: "proven" as const, adjacency };
-        const { perRound } = await new PrivacyRoom(ledger).outlook({ task, choice: { budget }, own: true }, client);
+        const { perRound } = await new PrivacyRoom(ledger).outlook({ task, choice: { budget }, own: true }, { client });
         perRound.forEach((spent, k) => expect(spent / epsilon[k]).toBeCloseTo(1, 6));
       }
     }
@@ -183,6 +183,7 @@ describe("a task of sums", () => {
     ["a network of two layers", (t: any) => t.model.layers.push({ kind: "relu", name: "relu" })],
     ["plans without a whitening", (t: any) => delete t.plan.arrays.left],
     ["bare plans for ever", (t: any) => (t.plan.bare = 4)],
+    ["columns of a table", (t: any) => (t.input.columns = [{ name: "age", low: null, high: null }])],
   ])("with %s is refused", (_, change) => {
     const task = digits();
     change(task);

@@ -384,6 +384,18 @@ describe("a spent budget", () => {
     expect(round).toBe(rounds); // one less than without the round in the other federation
   });
 
+  test("is the same figure beforehand wherever the slider stands, and counts the rounds that are left", async () => {
+    const task = silo();
+    const room = await opened(task);
+    await answered(room, task, 1);
+    const asked = (limit: number, done = 0) => room.outlook({ task, choice: choice(limit), own: true }, { done, usual: choice(1).budget });
+    const [strong, usual, late] = [await asked(0.5), await asked(4), await asked(4, 18)];
+    expect(strong.before).toBe(usual.before);
+    expect(usual.before).toBe((await room.budget()).spent);
+    expect(usual.terms).toEqual(choice().budget);
+    expect([strong.rounds, usual.rounds, usual.perRound.length, late.rounds]).toEqual([0, 19, 19, 2]);
+  });
+
   test("of one's own is not touched by a public sample", async () => {
     const task = silo();
     const sample = new PrivacyRoom(ledger);

@@ -61,6 +61,25 @@ export interface Opening {
   own: boolean;
 }
 
+/** From where on an outlook is asked for. */
+export interface Horizon {
+  /** rounds that are over */
+  done?: number;
+  /** the federation's usual budget, for whoever has agreed to none */
+  usual?: Budget;
+  client?: number;
+}
+
+export interface Ahead {
+  /** epsilon after each round that is still to come */
+  perRound: number[];
+  /** how many of them the budget pays for */
+  rounds: number;
+  /** epsilon told before, in `terms`, whatever is chosen now */
+  before: number;
+  terms: Budget;
+}
+
 /** Rooms that other tabs must not enter at the same time. */
 export const LOCK = "sordino ledger";
 
@@ -108,7 +127,8 @@ export class PrivacyRoom {
       }
     }
     const key = await this.#pinned(task);
-    this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null, client: null, key };
+    await this.#ledger.keepFirstBudget(task.federation, choice.budget);
+    this.#open = { task, choice, dataset: datasetOf(task, own), strength: null, client: null, key };
   }
 
   /** The key that signs plans: the one of the task, written down with its terms when it is first agreed to. */
@@ -291,23 +311,29 @@ export class PrivacyRoom {
     });
   }
 
-  /** Epsilon after 1, 2, .. reports of a task with a choice, on top of what this browser has told already. */
-  async outlook(opening: Opening, client = 0): Promise<{ perRound: number[]; rounds: number; before: number }> {
-    const task = readTask(opening.task);
-    const dataset = opening.own ? "own" : `sample of ${task.federation}`;
-    let account = await this.#account({ choice: opening.choice, dataset });
-    const before = account.spent;
+  /**
+   * Epsilon after each report that is still to come in a task with a choice, on top of what this browser has told already.
+   * `done` rounds are over. What was told before is counted in the terms of the first agreement, else in `usual` ones:
+   * the choice decides the order of the count, and with it the figure.
+   */
+  async outlook({ task: given, choice, own }: Opening, { done = 0, usual = choice.budget, client = 0 }: Horizon = {}): Promise<Ahead> {
+    const task = readTask(given);
+    const dataset = datasetOf(task, own);
+    let account = await this.#account({ choice, dataset });
+    const terms = (await this.#ledger.firstBudget(task.federation)) ?? usual;
+    const before = (await this.#account({ choice: { budget: terms }, dataset })).spent;
     const strength = strengthOf(task, client);
+    const last = (await this.#ledger.last(task.federation))?.round ?? 0;
     const perRound: number[] = [];
     let rounds = 0;
-    for (let round = 1; round <= task.rounds.count; round += 1) {
-      for (const release of await ownReleases(task, strength, round, opening.choice.noise ?? null)) {
+    for (let round = Math.max(done, last) + 1; round <= task.rounds.count; round += 1) {
+      for (const release of await ownReleases(task, strength, round, choice.noise ?? null)) {
         account = account.after(release, task.federation);
       }
       perRound.push(account.spent);
-      if (account.permits) rounds = round;
+      if (account.permits) rounds = perRound.length;
     }
-    return { perRound, rounds, before };
+    return { perRound, rounds, before, terms };
   }
 
   get #opened(): Open {
@@ -327,6 +353,11 @@ export class PrivacyRoom {
       Account.opening(choice.budget),
     );
   }
+}
+
+/** Whose figures add up. */
+function datasetOf({ federation }: Task, own: boolean): string {
+  return own ? "own" : `sample of ${federation}`;
 }
 
 /** How long a record's whole vectors may be, and what a plan whitens records by; null for tasks that do not sum. */

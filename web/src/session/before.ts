@@ -1,22 +1,24 @@
 /** What a person can know before joining: the federations there are, what the data holds, what the rounds will cost. */
 import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
+import { type OwnRecord, recordOf } from "../privacy/record.ts";
 import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
+import { readSample } from "../workers/data.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
 
 /** What a budget allows in a federation, by the page's own arithmetic. */
 export interface Outlook {
-  /** rounds that the budget pays for, at most those of the federation */
+  /** rounds that the budget pays for, at most those that are left */
   rounds: number;
-  /** epsilon after all rounds of the federation */
-  all: number;
-  /** epsilon after each round, from round 1 on */
+  /** rounds of the federation that are still to come for this browser */
+  left: number;
+  /** epsilon after each round that is left */
   perRound: number[];
-  /** epsilon that was spent in this browser before, of the same budget */
+  /** epsilon that was spent in this browser before, in `terms`: the same whatever is chosen now */
   before: number;
-  budget: Budget;
+  terms: Budget;
 }
 
 export interface Capabilities {
@@ -43,16 +45,60 @@ export async function checkData(data: DataSource, task: unknown, sampleFrom?: st
   }
 }
 
-/**
- * How far a budget reaches, by the page's own arithmetic; includes what this browser has told already of one's own data,
- * or (with `own` false) of the federation's sample.
- */
-export async function planFor(task: unknown, budget: Budget, noise: number | undefined, own: boolean): Promise<Outlook> {
+/** An example of the public sample, in raw values. */
+export interface PublicExample {
+  values: Float32Array;
+  label: number;
+}
+
+/** Some examples of a federation's public sample, to look at: of each class in turn, up to `count`. */
+export async function publicExamples(server: string, federation: string, task: unknown, count: number): Promise<PublicExample[]> {
+  const { x, y } = await readSample({ server, federation, client: 0 }, readTask(task));
+  return turns([...y]).slice(0, count).map((at) => ({ values: x.slice((at * x.length) / y.length, ((at + 1) * x.length) / y.length), label: y[at]! }));
+}
+
+/** Positions of labels: the first of each class, in the order of classes, then the second of each, and so on. */
+export function turns(labels: readonly number[]): number[] {
+  const seen = new Map<number, number>();
+  return labels
+    .map((label, at) => {
+      const turn = seen.get(label) ?? 0;
+      seen.set(label, turn + 1);
+      return { at, turn, label };
+    })
+    .sort((a, b) => a.turn - b.turn || a.label - b.label)
+    .map(({ at }) => at);
+}
+
+/** What an outlook is asked for. */
+export interface Question {
+  budget: Budget;
+  noise?: number | undefined;
+  /** one's own data, or the federation's sample: each is counted by itself */
+  own: boolean;
+  /** rounds that are over */
+  done: number;
+  /** the federation's usual budget: what was told before is stated in it */
+  usual: Budget;
+}
+
+/** How far a budget reaches, by the page's own arithmetic; includes what this browser has told already. */
+export async function planFor(task: unknown, { budget, noise, own, done, usual }: Question): Promise<Outlook> {
   const ledger = await Ledger.open();
   try {
     const choice = { budget, acceptClaimed: true, acceptUnbounded: true, ...(noise === undefined ? {} : { noise }) };
-    const { perRound, rounds, before } = await new PrivacyRoom(ledger).outlook({ task, choice, own });
-    return { rounds, all: perRound.at(-1) ?? 0, perRound, before, budget };
+    const ahead = await new PrivacyRoom(ledger).outlook({ task, choice, own }, { done, usual });
+    return { ...ahead, left: ahead.perRound.length };
+  } finally {
+    ledger.close();
+  }
+}
+
+/** Everything that ever left this browser, whether or not a server can be reached or another tab takes part. */
+export async function readRecord(): Promise<OwnRecord> {
+  const ledger = await Ledger.open();
+  try {
+    return await recordOf(ledger);
   } finally {
     ledger.close();
   }

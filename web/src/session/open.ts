@@ -3,13 +3,13 @@ import { Keystream } from "../bits/keystream.ts";
 import type { Job, Outcome } from "../learning/room.ts";
 import { type Progress, noiseAlone, withNoise } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
-import { pictureToRecord, valuesToRecord } from "../workers/data.ts";
 import { fetched, read } from "../wire/fetching.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
 import { Refused, STOPPED, wordsOf } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
 import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
+import { readModel, recordOf } from "./predictor.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
   BudgetState, Example, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState,
@@ -166,8 +166,7 @@ class PageSession implements Session {
   async predict(example: Example): Promise<Prediction> {
     if (!this.#task) throw new Refused("there is no model yet: start first");
     const { round, parameters } = await this.#newestModel();
-    const record = "values" in example ? valuesToRecord(example.values, this.#task) : pictureToRecord(example, this.#task);
-    const probabilities = await this.#rooms.training.predict(parameters, record);
+    const probabilities = await this.#rooms.training.predict(parameters, recordOf(example, this.#task));
     return { probabilities, best: probabilities.indexOf(Math.max(...probabilities)), round };
   }
 
@@ -185,12 +184,8 @@ class PageSession implements Session {
 
   async #fetchModel(last: boolean): Promise<void> {
     const answer = await fetched(this.#places.model, { fetch: this.#parts.fetch }).catch(() => null);
-    const size = modelSize(this.#task!);
-    if (answer?.ok && answer.bytes.length === 4 * size) {
-      const view = new DataView(answer.bytes.buffer);
-      const parameters = Float32Array.from({ length: size }, (_, i) => view.getFloat32(4 * i, true));
-      this.#learn({ round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters, last });
-    }
+    const parameters = answer && readModel(answer, this.#task!);
+    if (parameters) this.#learn({ round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters, last });
   }
 
   #learn(model: { round: number; parameters: Float32Array; last: boolean }): void {
@@ -539,11 +534,6 @@ class PageSession implements Session {
   #tell(event: SessionEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
-}
-
-/** How many numbers a model has, with what scoring takes beside its parameters. */
-function modelSize({ model, training }: Task): number {
-  return model.size + (training.kind === "sums" ? training.maps + training.maps ** 2 : 0);
 }
 
 /** The model of a plan as the server hands it out: parameters, and what records are whitened by. */

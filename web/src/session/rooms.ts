@@ -19,10 +19,7 @@ export interface Rooms {
 /** Workers of this page's own; `onStep` hears how far training is. */
 export function openRooms(onStep: Progress): Rooms {
   const data = dataRoom();
-  const training: Connection<Training> = connect(
-    new Worker(new URL("../workers/training.worker.ts", import.meta.url), { type: "module", name: "training" }),
-    ({ step, steps, doing }: { step: number; steps: number; doing: Doing }) => onStep(step, steps, doing),
-  );
+  const training = trainingRoom(onStep);
   const privacy: Connection<Privacy> = connect(
     new Worker(new URL("../workers/privacy.worker.ts", import.meta.url), { type: "module", name: "privacy" }),
   );
@@ -30,6 +27,13 @@ export function openRooms(onStep: Progress): Rooms {
     data: data.remote, training: training.remote, privacy: privacy.remote,
     close: () => [data, training, privacy].forEach((connection) => connection.close()),
   };
+}
+
+export function trainingRoom(onStep: Progress = () => {}): Connection<Training> {
+  return connect(
+    new Worker(new URL("../workers/training.worker.ts", import.meta.url), { type: "module", name: "training" }),
+    ({ step, steps, doing }: { step: number; steps: number; doing: Doing }) => onStep(step, steps, doing),
+  );
 }
 
 export function dataRoom(): Connection<Data> {

@@ -102,5 +102,7 @@ export interface Session {
 export type { Adjacency, Basis, Budget, BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
 export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
 export { giveBackPlaces, hasPlacesToGiveBack, openSession } from "./open.ts";
-export { checkData, planFor, pageBuild, capabilities } from "./before.ts";
-export type { Outlook, Capabilities } from "./before.ts";
+export { checkData, planFor, pageBuild, capabilities, publicExamples, readRecord } from "./before.ts";
+export type { Outlook, Question, Capabilities, PublicExample } from "./before.ts";
+export { openPredictor, type Predictor } from "./predictor.ts";
+export type { OwnRecord, RecordLine } from "../privacy/record.ts";

@@ -48,7 +48,7 @@ function ofPage(own: Own): Figured {
       figure,
       delta: own.delta,
       words:
-        "Your page adds up what the authors of the method state, and sends nothing beyond your limit. Nothing proves what it adds up: do not rely on it.",
+        "Your page adds up what the authors of the method state, and reports nothing beyond your limit. Nothing proves what it adds up: do not rely on it.",
     };
   }
   return {
@@ -57,7 +57,7 @@ function ofPage(own: Own): Figured {
     figure,
     delta: own.delta,
     words:
-      "Your page works this out itself, from the noise that it adds, and takes nobody's word for it. It holds even if the server chooses each round after seeing everything before, and your page sends nothing beyond it. This is the figure to rely on.",
+      "Your page works this out itself, from the noise that it adds, and takes nobody's word for it. It holds even if the server chooses each round after seeing everything before, and your page reports nothing beyond it. This is the figure to rely on.",
   };
 }
 

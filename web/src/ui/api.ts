@@ -142,7 +142,7 @@ export interface Task {
   method: string;
   clients: number;
   rounds: { count: number; quorum: number; deadline: number | null };
-  input: { shape: number[]; kind: "image" | "features"; columns?: Column[] | null };
+  input: { shape: number[]; kind: "image" | "features"; columns?: Column[] | null; mean?: number[]; largest?: number };
   classes: string[];
   model: { name: string; size: number };
   training: { kind: "plain" | "private" | "sums" };
@@ -185,6 +185,8 @@ export interface Detail extends Summary {
   live: Live | null;
   /** whether places may be freed from here: on the server's own machine */
   may_free: boolean;
+  /** the link that the operator may hand on, for requests from the server's own machine; null where places have their own */
+  link?: string | null;
 }
 
 async function get<T>(path: string): Promise<T> {
@@ -208,6 +210,24 @@ export const address = at;
 export async function freePlace(name: string, client: number): Promise<void> {
   const answer = await fetched(`${at(name)}/places/${client}`, { method: "DELETE", accept: "application/json" });
   if (!answer.ok && answer.status !== 404) throw new Refused(wordsOf(answer)); // 404: it is free already
+}
+
+/** Begins the first round now: for the operator, on the server's own machine. */
+export const startNow = (name: string): Promise<void> => operate(`${at(name)}/start`, "POST");
+
+/** Begins a federation that is over anew: `rounds` null are the recipe's own. */
+export const beginAgain = (name: string, wishes: { rounds: number | null; from_model: boolean }): Promise<void> =>
+  operate(`${at(name)}/again`, "POST", wishes);
+
+/** Makes another link that admits everybody, and revokes the one before. */
+export async function newLink(name: string): Promise<string> {
+  await operate(`${at(name)}/link`, "DELETE");
+  return (await federation(name)).link ?? "";
+}
+
+async function operate(address: string, method: "POST" | "DELETE", body?: unknown): Promise<void> {
+  const answer = await fetched(address, { method, accept: "application/json", body });
+  if (!answer.ok) throw new Refused(wordsOf(answer));
 }
 
 /** How news come: as they happen, by asking now and then, or not at all for the moment. */

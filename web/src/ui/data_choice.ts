@@ -6,6 +6,7 @@ import type { Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { sentence } from "./front.ts";
 import { Pad, thumbnail } from "./pad.ts";
+import { isGrey } from "./sample_pictures.ts";
 import { counted, listed } from "./words.ts";
 
 type Kind = DataSource["kind"];
@@ -21,6 +22,7 @@ export class DataChoice {
   /** What a session gets; null until there is something. */
   data: DataSource | null = null;
   private readonly task: Task;
+  private readonly sample: boolean;
   private readonly changed: () => void;
   private readonly panel = h("div", { class: "panel" });
   private readonly found = h("div", { role: "status", class: "found" });
@@ -31,6 +33,7 @@ export class DataChoice {
   constructor(task: Task, sample: boolean, changed: () => void) {
     const offered = options(task).filter(({ kind }) => sample || kind !== "sample");
     this.task = task;
+    this.sample = sample;
     this.changed = changed;
     this.element = h(
       "fieldset",
@@ -120,6 +123,8 @@ export class DataChoice {
           `${listed(parts)}. Only you see these figures.`,
         ),
       ),
+      summary.matched !== undefined && this.task.input.kind === "features" && h("p", { class: "small matched" }, matchedWords(summary.matched)),
+      few(summary.records, enough(this.task)) && h("p", { class: "note", "data-enough": enough(this.task) }, fewWords(summary.records, this.task, this.sample)),
       summary.notes.length > 0 &&
         h("div", { class: "note warn" }, h("ul", {}, ...summary.notes.map((note) => h("li", {}, note)))),
     ];
@@ -130,7 +135,7 @@ export class DataChoice {
       h(
         "p",
         {},
-        "The server gives this page some public examples that come with the federation. They are nobody's secret: this is the way to see how it works before you bring data of your own.",
+        "Public examples from the server, nobody's secret: the way to see how it works.",
       ),
     ];
   }
@@ -163,7 +168,7 @@ export class DataChoice {
     };
     list.replaceChildren(...this.drawings.map((drawing, k) => this.drawn(drawing, k, refresh)));
     return [
-      h("p", {}, "Choose what you are going to draw, draw it large, and add it. Some of each kind help most."),
+      h("p", { class: "small" }, `Choose what you are going to draw, draw it large, and add it. About ${enough(this.task)} drawings, some of each kind, help as much as others do; a few show how it works.`),
       h(
         "div",
         { class: "pad-and-side" },
@@ -329,7 +334,7 @@ export class DataChoice {
       h(
         "p",
         {},
-        `A table saved as CSV: a first line with names, then one example a line, with ${counted(values, "number")} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
+        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
       h("div", { class: "field" }, h("label", { for: "table-label" }, "Column that says what it is"), column),
@@ -339,15 +344,49 @@ export class DataChoice {
 
 function options(task: Task): Option[] {
   const all: Option[] = [
-    { kind: "sample", name: "The sample", hint: "Public examples from the server. To try it out." },
-    { kind: "drawings", name: "Draw here", hint: "With a finger, a mouse or the keyboard." },
-    { kind: "images", name: "My pictures", hint: "Files on this device, sorted by what they show." },
-    { kind: "csv", name: "My table", hint: "A CSV file on this device." },
+    { kind: "sample", name: "The sample", hint: "Public, to try it out." },
+    { kind: "drawings", name: "Draw here", hint: "Finger, mouse or keys." },
+    { kind: "images", name: "My pictures", hint: "Files, by what they show." },
+    { kind: "csv", name: "My table", hint: "A CSV file." },
   ];
-  const grey = task.input.kind === "image" && (task.input.shape[0] === 1 || task.input.shape.length === 2);
   return all.filter(({ kind }) =>
-    kind === "drawings" ? grey : kind === "images" ? task.input.kind === "image" : true,
+    kind === "drawings" ? isGrey(task) : kind === "images" ? task.input.kind === "image" : true,
   );
+}
+
+/** What a line of a table has to hold. */
+function tableWords({ input }: Task, values: number): string {
+  const names = (input.columns ?? []).map(({ name }) => name);
+  if (names.length === 0) return counted(values, "number");
+  return names.length <= 12 ? `the columns ${listed(names)}` : `the columns ${names.slice(0, 10).join(", ")} and ${names.length - 10} more`;
+}
+
+/** Which columns of a table were taken for what. */
+export function matchedWords({ columns, label }: { columns: readonly string[]; label: string }): string {
+  const shown = columns.length <= 12 ? listed([...columns]) : `${columns.slice(0, 10).join(", ")} and ${columns.length - 10} more`;
+  return `Learns from ${counted(columns.length, "column")}: ${shown}. What it is stands in “${label}”.`;
+}
+
+/** How many examples of one participant the federation reckons with; a plain guess where it does not say. */
+export function enough({ training }: Pick<Task, "training">): number {
+  const { expected_batch: batch, rate } = training as { expected_batch?: number; rate?: number };
+  const records = batch !== undefined && rate !== undefined && rate > 0 ? batch / rate : 100;
+  const unit = 10 ** Math.max(0, Math.floor(Math.log10(records)) - 1);
+  return Math.max(1, Math.round(records / unit) * unit);
+}
+
+/** Whether so few examples hardly matter among the others. */
+export function few(records: number, wanted: number): boolean {
+  return records < wanted / 5;
+}
+
+function fewWords(records: number, task: Task, sample: boolean): string {
+  const hint = sample ? " To see the model learn, take the sample." : "";
+  return `${capital(counted(records, "example"))} ${records === 1 ? "is" : "are"} few: what your page adds will be mostly noise. About ${enough(task)} help as much as others do.${hint}`;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** Height and width of the model's pictures. */

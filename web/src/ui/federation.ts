@@ -1,14 +1,14 @@
-/** One federation before taking part: what it is, the examples, the protection, and the agreement. */
+/** One federation before taking part: a first sight, then the choice and the agreement; the long words fold away below. */
 
 import type { Choice, DataSource } from "../session/session.ts";
 import { AccountsView } from "./account.ts";
-import type { Detail } from "./api.ts";
-import { DataChoice } from "./data_choice.ts";
-import { facts, h, say } from "./dom.ts";
-import { absenceWords, full, fullWords, leavesView, sentence, stateBadges, stateWords } from "./front.ts";
-import { Protection } from "./protection.ts";
+import type { Detail, Summary } from "./api.ts";
+import { details, facts, h } from "./dom.ts";
+import { FirstSight } from "./first_sight.ts";
+import { leavesView, protectionWords, sentence } from "./front.ts";
+import { joinForm } from "./join_form.ts";
 import { statementView, trustView, type Build } from "./statement_view.ts";
-import { counted, titled } from "./words.ts";
+import { counted } from "./words.ts";
 
 export interface Begin {
   data: DataSource;
@@ -16,50 +16,98 @@ export interface Begin {
   token: string;
 }
 
-interface Setting {
+export interface Setting {
   build: Build | null;
   token: string;
   /** whether this browser can take part at all */
   able: boolean;
+  /** whether there are other federations to choose from */
+  several: boolean;
+  /** what to say first to somebody who was here before; empty where there is nothing */
+  welcome: string;
   begin: (what: Begin) => void;
 }
 
-export function federationView(detail: Detail, setting: Setting): HTMLElement {
-  const over = detail.state === "finished" || detail.state === "failed";
-  const accounts = new AccountsView(detail.statement);
+/** The state of the history's entry in which somebody joins, so that going back goes to the first sight. */
+const JOINING = "sordino:joining";
+
+export class FederationView {
+  readonly element: HTMLElement;
+  private readonly first: FirstSight;
+  private readonly form: HTMLElement;
+
+  constructor(detail: Detail, setting: Setting) {
+    const accounts = new AccountsView(detail.statement);
+    this.first = new FirstSight(detail, setting.token !== "", setting.several);
+    this.form = joinForm(detail, setting, accounts, () => history.back());
+    this.form.hidden = true;
+    this.first.button.addEventListener("click", () => {
+      history.pushState(JOINING, "");
+      this.turn("form");
+    });
+    this.element = h(
+      "div",
+      {},
+      setting.welcome !== "" && h("p", { class: "note" }, setting.welcome),
+      this.first.element,
+      this.form,
+      detailsOf(detail, setting.build, accounts),
+    );
+    if (history.state === JOINING) history.replaceState(null, ""); // after a reload, what was chosen is gone
+  }
+
+  /** Who is here by now. */
+  tell(one: Summary): void {
+    this.first.tell(one);
+  }
+
+  /** Shows the part that an entry of the history is about. */
+  follow(state: unknown): void {
+    this.turn(state === JOINING ? "form" : "first");
+  }
+
+  private turn(to: "first" | "form"): void {
+    const form = to === "form";
+    if (this.form.hidden !== form) return;
+    this.form.hidden = !form;
+    this.first.element.hidden = form;
+    window.scrollTo(0, 0);
+    (form ? this.form.querySelector<HTMLElement>("h1") : this.first.button)?.focus({ preventScroll: true });
+  }
+}
+
+/** Everything that there is to know, one tap away. */
+export function detailsOf(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
   return h(
-    "div",
-    {},
-    h("p", {}, h("a", { href: "#/" }, "All federations")),
-    h("h1", {}, titled(detail.title)),
-    h(
-      "p",
-      { class: "lead" },
-      "Several participants train one model together. Each learns from their own examples, on their own device, and shares only a noisy summary.",
+    "section",
+    { class: "more", "aria-label": "Details" },
+    details("What leaves this page, and what stays", leavesView(detail.task)),
+    details(
+      "How well you are protected",
+      h("p", {}, protectionWords(detail)),
+      accounts.element,
+      statementView(detail.statement, "yours"),
     ),
-    h(
-      "section",
-      { class: "card", "aria-labelledby": "about" },
-      h("h2", { id: "about" }, "What this is"),
-      facts("facts", [
-        ["Its makers say", sentence(detail.summary)],
-        ["Run by", detail.operator || "the server does not say"],
-        ["State", h("span", { class: "row" }, ...stateBadges(detail), h("span", {}, stateWords(detail)))],
-        [
-          "Goal",
-          `one small model (${detail.task.model.size.toLocaleString("en-GB")} numbers) that tells apart ${counted(detail.task.classes.length, "kind")}: ${classWords(detail.task.classes)}`,
-        ],
-        [
-          "Takes",
-          `${counted(detail.rounds, "round")}; up to ${counted(detail.clients, "participant")}. Keep the page open; you can pause or leave at any time`,
-        ],
-        ["From the paper", detail.task.paper ?? null],
-      ]),
-      leavesView(detail.task),
-    ),
-    ...(over ? [overView(detail)] : [joinSteps(detail, setting, accounts)]),
-    statementCard(detail, setting.build, accounts),
+    details("Whom you have to trust", trustView(build, detail.operator)),
+    details("About this federation", aboutView(detail)),
   );
+}
+
+export function aboutView(detail: Detail): HTMLElement {
+  const { task } = detail;
+  return facts("facts", [
+    ["Its makers say", sentence(detail.summary)],
+    ["Run by", detail.operator || "the server does not say"],
+    [
+      "Goal",
+      `one small model (${counted(task.model.size, "number")}) that tells apart ${counted(task.classes.length, "kind")}: ${classWords(task.classes)}`,
+    ],
+    [
+      "Takes",
+      `${counted(detail.rounds, "round")}; up to ${counted(detail.clients, "participant")}. Keep the page open; you can pause or leave at any time`,
+    ],
+    ["From the paper", task.paper ?? null],
+  ]);
 }
 
 function classWords(classes: readonly string[]): string {
@@ -68,110 +116,3 @@ function classWords(classes: readonly string[]): string {
     : `${classes.slice(0, 10).join(", ")} and ${classes.length - 10} more`;
 }
 
-function overView(detail: Detail): HTMLElement {
-  return h(
-    "section",
-    { class: "card", "aria-labelledby": "over" },
-    h("h2", { id: "over" }, "This federation is over"),
-    h("p", {}, sentence(detail.why || "there is nothing left to take part in")),
-    h(
-      "p",
-      {},
-      h("a", { href: `/live#/${encodeURIComponent(detail.name)}` }, "See what came out of it, and download the model"),
-    ),
-  );
-}
-
-export function statementCard(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
-  return h(
-    "section",
-    { class: "card", "aria-labelledby": "statement" },
-    h("h2", { id: "statement" }, "Privacy statement"),
-    accounts.element,
-    statementView(detail.statement, "yours"),
-    h("h3", { class: "trust-title" }, "Whom you have to trust"),
-    trustView(build, detail.operator),
-  );
-}
-
-function joinSteps(detail: Detail, setting: Setting, accounts: AccountsView): HTMLElement {
-  const why = h("p", { class: "small quiet", id: "why-not", role: "status" });
-  const agree = h("input", { type: "checkbox", id: "agree", onchange: () => refresh() });
-  const token = h("input", {
-    type: "text",
-    id: "token",
-    autocomplete: "off",
-    spellcheck: "false",
-    value: setting.token,
-    onchange: () => refresh(),
-  });
-  const button = h("button", { type: "submit", class: "main", "aria-describedby": "why-not" }, "Start taking part");
-  const missing = (): string => {
-    if (!setting.able) return "This browser cannot take part; the top of the page says why.";
-    if (data.data === null) return "Choose examples first.";
-    if (protection.choice === null) return "Tick the box under “Your protection” first, or do not take part.";
-    if (detail.by_invitation && token.value.trim() === "") return "Enter your invitation first.";
-    return agree.checked ? "" : "Tick the box first.";
-  };
-  const refresh = (): void => {
-    const text = missing();
-    button.setAttribute("aria-disabled", String(text !== ""));
-    say(why, text);
-  };
-  let data: DataChoice;
-  let protection: Protection;
-  const later = (): void => queueMicrotask(refresh);
-  const own = (): boolean => data.data?.kind !== "sample";
-  data = new DataChoice(detail.task, detail.sample, () => {
-    later();
-    queueMicrotask(() => protection.recount());
-  });
-  protection = new Protection(detail.task, detail.history, own, later, (budget) => accounts.tell(budget));
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    refresh();
-    const { choice } = protection;
-    if (missing() !== "" || data.data === null || choice === null) return;
-    setting.begin({ data: data.data, choice, token: token.value.trim() });
-  };
-  later();
-  return h(
-    "form",
-    { class: "steps", onsubmit: submit, autocomplete: "off" },
-    h(
-      "section",
-      { class: "card step", "aria-labelledby": "step-data" },
-      h("h2", { id: "step-data" }, "Your examples"),
-      data.element,
-    ),
-    h(
-      "section",
-      { class: "card step", "aria-labelledby": "step-protection" },
-      h("h2", { id: "step-protection" }, "Your protection"),
-      protection.element,
-    ),
-    h(
-      "section",
-      { class: "card step stack", "aria-labelledby": "step-start" },
-      h("h2", { id: "step-start" }, "Start"),
-      detail.by_invitation &&
-        h(
-          "div",
-          { class: "field" },
-          h("label", { for: "token" }, "Your invitation"),
-          h("span", { class: "hint" }, "This server asks for one. It came with the link, or from whoever invited you."),
-          token,
-        ),
-      h(
-        "label",
-        { class: "check" },
-        agree,
-        h("span", {}, "I have seen what leaves this page and what stays, and I may use these examples for this."),
-      ),
-      full(detail)
-        ? h("p", { class: "note warn" }, fullWords(detail))
-        : h("p", { class: "small quiet" }, absenceWords(detail)),
-      h("div", { class: "row" }, button, why),
-    ),
-  );
-}

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Summary } from "./api.ts";
-import { absenceWords, badgesOf, full, fullWords, LEAD, listOf, placeWords, protectionWords, stateWords, TITLE } from "./front.ts";
+import { absenceWords, badgesOf, full, fullWords, LEAD, listOf, placeWords, protectionWords, purpose, stateWords, TITLE } from "./front.ts";
 
 describe("a federation in one line", () => {
   const budget = { limit: 4, delta: 1e-5, basis: "proven" as const, adjacency: "record-add-remove", adversary: "server" };
@@ -13,6 +13,11 @@ describe("a federation in one line", () => {
     expect(protectionWords({ budget: { ...budget, basis: "claimed", adjacency: "client", delta: 0 } })).toBe(
       "Protection: at most epsilon 4 (claimed, for everything you send, against the server, at delta 0). The claim is not proven.",
     );
+  });
+
+  it("is its makers' first thought, without what the operator changed", () => {
+    expect(purpose("a model learns digits; noise hides them (as shipped; changed here: rounds.quorum)")).toBe("A model learns digits.");
+    expect(purpose("one thought")).toBe("One thought.");
   });
 
   it("that is over says why, and does not count rounds that were not held", () => {

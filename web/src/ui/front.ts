@@ -8,7 +8,7 @@ import { counted, duration, epsilon, percent, strength, terms, titled } from "./
 /** What stands on the first view before the server has answered, too: web/index.html has the same words. */
 export const TITLE = "Learn together. Keep your data.";
 export const LEAD =
-  "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.";
+  "Help to train a model without handing over your data. Your examples stay in this page; what leaves is a summary with noise in it.";
 
 export function frontView(found: readonly Summary[]): HTMLElement {
   return h(
@@ -73,22 +73,9 @@ function card(one: Summary): HTMLElement {
     "article",
     { class: "card" },
     h("h3", {}, h("a", { href: `#/${encodeURIComponent(one.name)}` }, titled(one.title))),
-    h(
-      "p",
-      {},
-      `Up to ${counted(one.clients, "participant")} train one model together, in ${counted(one.rounds, "round")}.`,
-    ),
-    h("p", { class: "small quiet" }, `In its makers' words: ${sentence(one.summary)}`),
-    h("p", { class: "small quiet" }, `Run by ${one.operator || "somebody who is not named"}. ${stateWords(one)}`),
-    h("p", { class: "small" }, protectionWords(one)),
-    full(one) && h("p", { class: "small" }, fullWords(one)),
-    h(
-      "div",
-      { class: "row" },
-      ...stateBadges(one),
-      one.accuracy !== null &&
-        h("span", { class: "small quiet" }, `the model is right ${percent(one.accuracy)} of the time`),
-    ),
+    h("p", { class: "small" }, purpose(one.summary)),
+    h("p", { class: "small quiet" }, `${stateWords(one)}${one.accuracy === null ? "" : ` The model is right ${percent(one.accuracy)} of the time.`}`),
+    h("div", { class: "row" }, ...stateBadges(one)),
   );
 }
 
@@ -118,7 +105,7 @@ export function stateBadges(one: Pick<Summary, "state" | "free">): HTMLElement[]
 }
 
 export function stateWords(one: Summary): string {
-  const here = `${counted(one.participants, "participant")} here now`;
+  const here = one.participants === 0 ? "nobody is here now" : `${counted(one.participants, "participant")} here now`;
   const goes = one.round > 0 ? "goes on" : "begins";
   if (one.state === "waiting" && one.participants >= one.quorum) return `${capital(here)}; it ${goes} in a moment.`;
   if (one.state === "waiting") return `${capital(here)}; it ${goes} with ${one.quorum === 1 ? "the first" : one.quorum}.`;
@@ -178,6 +165,12 @@ export function leavesView(task: Task): HTMLElement {
 /** What a page says that is not told by itself what happens. */
 export function askingWords(why: string): string {
   return `This page is not told at once what happens, and asks every ${ASKING} seconds instead. The server says: ${sentence(why)}`;
+}
+
+/** The first thought of a summary, without what the operator changed: the rest stands in the details. */
+export function purpose(summary: string): string {
+  const [first = ""] = summary.replace(/\s*\([^()]*\)\s*$/, "").split(/;\s/);
+  return sentence(first || summary);
 }
 
 export function sentence(text: string): string {

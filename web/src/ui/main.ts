@@ -10,9 +10,11 @@ import {
 } from "../session/session.ts";
 import { federation, federations, follow, type Summary, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
-import { federationView, type Begin } from "./federation.ts";
-import { frontView } from "./front.ts";
-import { read } from "./place.ts";
+import { FederationView, type Begin } from "./federation.ts";
+import { frontView, over } from "./front.ts";
+import { LateView } from "./late.ts";
+import { read, RECORD } from "./place.ts";
+import { recordView } from "./record_view.ts";
 import { refresh } from "./refreshing.ts";
 import { forget, remembered, remember } from "./remembering.ts";
 import type { Build } from "./statement_view.ts";
@@ -29,7 +31,14 @@ const announcements = document.getElementById("announcements") as HTMLElement;
 /** Ends the part that this page takes, if it takes one. */
 let stopTaking: () => void = () => undefined;
 let stopFollowing: () => void = () => undefined;
+/** Shows the part of a view that an entry of the history is about. */
+let followHistory: (state: unknown) => void = () => undefined;
 let shown = 0;
+/** federations of this server, as far as this page has heard */
+let hosted = 1;
+/** a view that waits, with the address that it belongs to, while the record is read */
+let record: Node[] = [];
+let aside: { hash: string; nodes: Node[]; title: string } | null = null;
 
 /** Which federation is meant, and the invitation that may come with it: /#/NAME, or the link of an invitation. */
 function place(): { name: string; token: string; key: string } {
@@ -40,6 +49,14 @@ function place(): { name: string; token: string; key: string } {
 function fromTheTop(): void {
   main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
+}
+
+/** Shows a view, or has it ready for when the record was read. */
+function put(...content: Child[]): void {
+  fill(view, ...content);
+  if (aside === null) return;
+  aside.nodes = [...view.childNodes];
+  fill(view, ...record);
 }
 
 function announce(text: string): void {
@@ -53,17 +70,20 @@ async function show(): Promise<void> {
   try {
     const able = await capabilities();
     const current = (): boolean => turn === shown;
-    if (name === "") {
-      const found = await awaited(federations(), view, current);
-      if (current()) showFront(found, able);
-    } else {
-      const content = await awaited(one(name, token, able), view, current);
-      if (current()) fill(view, ...ableWords(able), content);
-    }
+    const waited = (): boolean => current() && location.hash !== RECORD;
+    const found = name === "" ? await awaited(federations(), view, waited) : null;
     if (!current()) return;
+    hosted = found?.length ?? hosted;
+    const chosen = name || (found?.length === 1 ? found[0]!.name : "");
+    if (chosen === "") showFront(found ?? [], able);
+    else {
+      const content = await awaited(one(chosen, token, able, current), view, waited);
+      if (current()) put(...ableWords(able), content);
+    }
+    if (!waited()) return;
     document.title = `${view.querySelector("h1")?.textContent ?? "Sordino"} · Sordino`;
   } catch (problem) {
-    if (turn === shown) fill(view, failure(problem, () => void show()));
+    if (turn === shown) put(failure(problem, () => void show()));
   }
 }
 
@@ -71,44 +91,54 @@ async function show(): Promise<void> {
 function showFront(found: readonly Summary[], able: Capabilities): void {
   const draw = (some: readonly Summary[]): void => {
     const on = view.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
-    fill(view, ...ableWords(able), frontView(some));
+    put(...ableWords(able), frontView(some));
     if (on) view.querySelector<HTMLElement>(`a[href="${CSS.escape(on)}"]`)?.focus({ preventScroll: true });
   };
   draw(found);
   stopFollowing = refresh(found, federations, draw);
 }
 
-async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
+async function one(name: string, token: string, able: Capabilities, current: () => boolean): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
+  if (!current()) return view;
+  const now = async (): Promise<Summary> => (await federations()).find((other) => other.name === name) ?? detail;
+  if (over(detail)) {
+    const late = new LateView(detail, build, hosted > 1);
+    stopTaking = () => late.close();
+    stopFollowing = refresh<Summary>(detail, now, (summary) => {
+      if (over(summary)) return;
+      late.close();
+      void show(); // it begins anew
+    });
+    return late.element;
+  }
   const begin = (what: Begin): void => take(name, what, detail.task);
   const kept = remembered(name);
-  const over = detail.state === "finished" || detail.state === "failed";
-  if (kept !== null && kept.data === "sample" && able.able && !over) {
+  if (kept !== null && kept.data === "sample" && able.able) {
     queueMicrotask(() => begin({ data: { kind: "sample" }, choice: kept.choice, token: kept.token }));
   }
-  const element = federationView(detail, {
+  const here = new FederationView(detail, {
     build,
     token: token || (kept?.token ?? ""),
     able: able.able,
+    several: hosted > 1,
+    welcome: kept?.data === "own" ? BACK : "",
     begin,
   });
-  if (kept !== null && kept.data === "own" && !over) {
-    element.prepend(
-      h(
-        "p",
-        { class: "note" },
-        "You were taking part when this page was closed. Your examples were only in its memory: choose them again to go on. What you have spent is remembered.",
-      ),
-    );
-  }
-  return element;
+  followHistory = (state) => here.follow(state);
+  stopFollowing = refresh<Summary>(detail, now, (summary) => (over(summary) ? void show() : here.tell(summary)));
+  return here.element;
 }
+
+/** What somebody reads who comes back with examples of their own. */
+const BACK =
+  "You were taking part when this page was closed. Your examples were only in its memory: choose them again to go on. What you have spent is remembered.";
 
 /** Begins, or says why not; then the same examples, which are in memory only, can be tried with again. */
 function take(name: string, what: Begin, agreed: Task): void {
   const turn = ++shown;
   taking(name, what, agreed, turn).catch((problem) => {
-    if (turn === shown) fill(view, failure(problem, () => take(name, what, agreed))); // else another view is shown by now
+    if (turn === shown) put(failure(problem, () => take(name, what, agreed))); // else another view is shown by now
   });
 }
 
@@ -119,6 +149,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   const [detail, build] = await awaited(asked, view, () => turn === shown);
   if (turn !== shown) return;
   stopTaking();
+  followHistory = () => undefined;
   remember(name, what);
   const { key } = place();
   const running = openSession({
@@ -157,11 +188,22 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   stopFollowing = follow(detail, {
     round: (entry) => training.noteRound(entry),
     reach: (reach, why) => training.noteReach(reach, why),
+    renewed: () => training.element.prepend(renewed(leave)),
   });
-  fill(view, training.element);
+  put(training.element);
   document.title = `Taking part · ${titled(detail.title)} · Sordino`;
   fromTheTop();
   await running.start().catch(() => undefined); // the view has heard of it as an event
+}
+
+/** What whoever took part reads when the federation begins anew: nothing is agreed to by itself. */
+function renewed(back: () => void): HTMLElement {
+  return h(
+    "div",
+    { class: "note good", role: "status", id: "renewed" },
+    h("p", {}, "This federation begins anew. You are not part of it until you join again."),
+    h("p", {}, h("button", { type: "button", class: "main", onclick: back }, "Look at it")),
+  );
 }
 
 async function built(): Promise<Build | null> {
@@ -213,13 +255,38 @@ async function foot(): Promise<void> {
   );
 }
 
-window.addEventListener("hashchange", () => {
-  if (location.hash === "#main") return main.focus();
+/** The record, in place of what is shown; whoever takes part goes on doing so. */
+async function showRecord(from: string): Promise<void> {
+  aside ??= { hash: from, nodes: [...view.childNodes], title: document.title };
+  const content = await recordView().catch((problem: unknown) => failure(problem, () => void showRecord(from)));
+  if (location.hash !== RECORD) return;
+  record = [content];
+  fill(view, content);
+  document.title = "My record · Sordino";
+}
+
+/** Goes to what the address says now. */
+async function go(from: string): Promise<void> {
+  if (location.hash === RECORD) return showRecord(from);
+  const waiting = aside;
+  aside = null;
+  if (waiting !== null && waiting.hash === location.hash && waiting.nodes.length > 0) {
+    view.replaceChildren(...waiting.nodes);
+    document.title = waiting.title;
+    return;
+  }
   stopTaking();
   forget();
-  void show().then(fromTheTop);
-});
+  await show();
+}
 
-void show();
+window.addEventListener("hashchange", ({ oldURL }) => {
+  if (location.hash === "#main") return main.focus();
+  void go(new URL(oldURL).hash).then(fromTheTop);
+});
+window.addEventListener("popstate", ({ state }) => followHistory(state));
+
+if (location.hash === RECORD) void showRecord(RECORD);
+else void show();
 void foot();
 giveBackPlaces();

@@ -1,3 +1,6 @@
+/** The address of one's own record. */
+export const RECORD = "#/record";
+
 /**
  * What the address says: /#/NAME, /#/NAME?token=TOKEN, or the link of an invitation, /#federation=NAME&token=TOKEN&key=KEY.
  * Behind the # nothing is sent to a server or left in its logs.

@@ -1,11 +1,12 @@
 /** The slider for one's own protection: which number it sets, what that means, what is proven, and what it costs. */
 
-import { planFor, type Budget, type Choice } from "../session/session.ts";
-import type { RoundEntry, Task } from "./api.ts";
-import { fill, h, s, say } from "./dom.ts";
-import { provenAfter, stopsOf, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
+import { planFor, type Budget, type Choice, type Outlook } from "../session/session.ts";
+import type { Detail, Task } from "./api.ts";
+import { details, fill, h, s, say } from "./dom.ts";
+import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
 import {
   counted,
+  DECLINING,
   epsilon,
   inHundred,
   meaning,
@@ -14,6 +15,7 @@ import {
   ownNoise,
   percent,
   publicChoice,
+  reachWords,
   spentBefore,
   strength,
   surest,
@@ -29,31 +31,39 @@ export class Protection {
   private readonly terms: Terms;
   private readonly own: () => boolean;
   private readonly stops: Stop[];
+  private readonly detail: Pick<Detail, "round" | "sample">;
+  private outlook: Outlook | null = null;
+  private readonly changed: () => void;
   private readonly slider = h("input", { type: "range", id: "protection", min: 0, step: 1 });
   private readonly value = h("p", { class: "slider-value" });
+  private readonly about = h("p", { class: "small quiet" });
+  private readonly words = h("div", { class: "slider-words", "aria-hidden": "true" });
   private readonly sets = h("p");
   private readonly means = h("p");
   private readonly picture = h("div", { class: "guess", "aria-hidden": "true" });
   private readonly proof = h("p");
   private readonly effect = h("p");
-  private readonly reach = h("p", { class: "quiet" });
+  private readonly reach = h("p", { class: "small reach", role: "status" });
+  private readonly spending = h("div", { class: "spending" });
   private readonly claimed = h("input", { type: "checkbox", id: "accept-claimed" });
   private readonly open = h("input", { type: "checkbox", id: "accept-unbounded" });
   private readonly set: (budget: Budget) => void;
   private asked = 0;
 
   constructor(
-    task: Task,
-    known: readonly RoundEntry[],
+    detail: Detail,
     own: () => boolean,
     changed: () => void,
     set: (budget: Budget) => void,
   ) {
+    const { task } = detail;
     this.task = task;
+    this.detail = detail;
     this.own = own;
+    this.changed = changed;
     this.set = set;
     this.terms = termsOf(task);
-    this.stops = stopsOf(task, known).filter(({ limit }) => Number.isFinite(limit));
+    this.stops = stopsOf(task, detail.history).filter(({ limit }) => Number.isFinite(limit));
     this.element = h("div", { class: "protection" }, ...this.body(), ...this.consents(changed));
     this.slider.addEventListener("input", () => this.tell());
     this.tell();
@@ -72,6 +82,13 @@ export class Protection {
     };
   }
 
+  /** Why this budget pays for nothing, and what helps; empty where it pays for a round, or nobody knows yet. */
+  get shortfall(): string {
+    if (this.outlook === null || this.stops.length === 0 || bindsNothing(this.task)) return "";
+    const most = Number(this.slider.value) === this.stops.length - 1;
+    return shortfall(this.outlook, { most, sample: this.own() && this.detail.sample });
+  }
+
   /** Counts anew how far the budget reaches: one's own examples and a public sample are counted apart. */
   recount(): void {
     if (this.stop !== undefined) this.ask(this.stop);
@@ -86,40 +103,69 @@ export class Protection {
     return { limit: this.stop?.limit ?? UNUSED, delta: slack, basis, adjacency: adjacency as Budget["adjacency"] };
   }
 
+  /** What the federation proposes, wherever the slider stands. */
+  private get usual(): Budget {
+    return { ...this.budget, limit: this.task.budget?.limit ?? this.stops.at(-1)?.limit ?? UNUSED };
+  }
+
   private body(): HTMLElement[] {
     if (this.stops.length === 0) {
       return [h("p", {}, "There is nothing to set here: this federation adds no noise that a proof could be about.")];
     }
     this.slider.max = String(this.stops.length - 1);
     this.slider.value = String(this.suggested());
+    this.drawWords();
     const part = (title: string, ...content: HTMLElement[]): HTMLElement =>
       h("div", {}, h("h3", {}, title), ...content);
+    const [shown, more] = publicChoice(this.task.choices.length);
     return [
       h(
-        "p",
-        {},
-        "Everything that leaves this page tells a little. You decide how much it may tell in all rounds together; when that is used up, the page sends nothing more.",
-      ),
-      h("p", { class: "public-choice" }, publicChoice(this.task.choices.length)),
-      h("label", { for: "protection" }, "My protection"),
-      this.slider,
-      h(
         "div",
-        { class: "slider-ends", "aria-hidden": "true" },
-        h("span", {}, "protect me more"),
-        h("span", {}, "help more"),
+        { class: "slider-ends" },
+        h("label", { for: "protection" }, "Protect me more"),
+        h("span", { "aria-hidden": "true" }, "Help more"),
       ),
+      h("div", { class: "slider" }, this.slider, this.ticks(), this.words),
       this.value,
-      this.reach,
-      h(
-        "div",
-        { class: "means" },
-        part("Which number this sets", this.sets),
-        part("What it means", this.means, this.picture),
-        part("What is proven", this.proof),
-        part("What it does to the model", this.effect),
+      this.about,
+      h("div", { class: "reach-row" }, this.spending, this.reach),
+      h("p", { class: "small quiet public-choice" }, shown),
+      details(
+        "What this means",
+        h("p", {}, `Everything that leaves this page tells a little. You decide how much it may tell in all rounds together. When that is used up, ${DECLINING}`),
+        h(
+          "div",
+          { class: "means" },
+          part("Which number this sets", this.sets),
+          part("What it means", this.means, this.picture),
+          part("What is proven", this.proof),
+          part("What it does to the model", this.effect),
+          part("What others see of it", h("p", {}, more)),
+        ),
       ),
     ];
+  }
+
+  /** A mark for each place of the slider; too many would be a line. */
+  private ticks(): HTMLElement {
+    const count = this.stops.length <= 21 ? this.stops.length : 0;
+    return h("div", { class: "ticks", "aria-hidden": "true" }, ...Array.from({ length: count }, () => h("i")));
+  }
+
+  /** The words of the stops, below them; a tap on one goes there. */
+  private drawWords(): void {
+    const last = Math.max(1, this.stops.length - 1);
+    this.words.replaceChildren(
+      ...groupsOf(this.stops, this.terms).map(({ word, first, last: end }) => {
+        const to = (): void => {
+          this.slider.value = String(end);
+          this.tell();
+        };
+        const element = h("span", { onclick: to, "data-first": first, "data-last": end }, word);
+        element.style.setProperty("--at", String((first + end) / 2 / last));
+        return element;
+      }),
+    );
   }
 
   private consents(changed: () => void): HTMLElement[] {
@@ -160,6 +206,11 @@ export class Protection {
     if (stop === undefined) return;
     const { basis, adjacency, delta: slack } = this.terms;
     const { word } = strength(basis === "proven" ? stop.limit : Infinity, adjacency, slack);
+    const at = Number(this.slider.value);
+    for (const one of this.words.children as HTMLCollectionOf<HTMLElement>) {
+      one.classList.toggle("here", at >= Number(one.dataset["first"]) && at <= Number(one.dataset["last"]));
+    }
+    say(this.about, capital(`${terms(this.terms)}.`));
     say(
       this.value,
       basis === "proven"
@@ -182,6 +233,7 @@ export class Protection {
     say(this.effect, this.effectWords(stop));
     this.set(this.budget);
     this.ask(stop);
+    this.changed();
   }
 
   private noiseWords(stop: Stop): string {
@@ -239,17 +291,40 @@ export class Protection {
   private ask(stop: Stop): void {
     this.asked += 1;
     const asked = this.asked;
-    planFor(this.task, this.budget, stop.noise ?? undefined, this.own()).then(
-      (outlook) => {
-        if (asked !== this.asked) return;
-        const whole = this.task.rounds.count;
-        const words =
-          outlook.rounds >= whole
-            ? `This is enough for all ${whole} rounds.`
-            : `This is enough for ${outlook.rounds} of ${whole} rounds; then your page declines.`;
-        say(this.reach, `${words} ${spentBefore(outlook.before, outlook.budget)}`.trim());
-      },
-      () => asked === this.asked && say(this.reach, ""),
+    const { round: done } = this.detail;
+    const question = { budget: this.budget, noise: stop.noise ?? undefined, own: this.own(), done, usual: this.usual };
+    planFor(this.task, question).then(
+      (outlook) => asked === this.asked && this.show(outlook),
+      () => asked === this.asked && this.show(null),
     );
   }
+
+  private show(outlook: Outlook | null): void {
+    this.outlook = outlook;
+    const words = outlook === null ? "" : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();
+    say(this.reach, words);
+    Object.assign(this.reach.dataset, { rounds: outlook?.rounds ?? "", before: outlook?.before ?? "" });
+    this.drawSpending(outlook);
+    this.changed();
+  }
+
+  /** Epsilon after each round, up to the limit: what the rounds beyond it would cost is not spent. */
+  private drawSpending(outlook: Outlook | null): void {
+    const bars = outlook === null ? [] : barsOf(outlook.perRound, this.budget.limit);
+    fill(
+      this.spending,
+      s(
+        "svg",
+        { viewBox: `0 0 ${Math.max(1, bars.length)} 10`, preserveAspectRatio: "none", role: "img", "aria-label": "Epsilon after each round, beside your limit" },
+        ...bars.map(({ share, paid }, k) =>
+          s("rect", { class: paid ? "paid" : "unpaid", x: k + 0.12, width: 0.76, y: 10 - 10 * share, height: 10 * share }),
+        ),
+      ),
+    );
+    this.spending.hidden = bars.length < 2;
+  }
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Spending, Task } from "./api.ts";
-import { provenAfter, stopsOf, termsOf, unbounded, up } from "./stops.ts";
+import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, type Stop, stopsOf, termsOf, unbounded, up } from "./stops.ts";
 
 const spending = (...epsilon: Spending["epsilon"]): Spending => ({
   basis: "proven",
@@ -92,5 +92,41 @@ describe("what leaves without a proof", () => {
     const releases = [line("weights", "infinite"), line("label", 3, "infinite")];
     const strengths = [{ ...task({}).strengths[0]!, releases }] as unknown as Task["strengths"];
     expect(unbounded(task({ strengths }))).toEqual(["weights"]);
+  });
+});
+
+describe("the slider", () => {
+  const terms = { basis: "proven", adjacency: "record-add-remove", delta: 1e-5 } as const;
+  const stops = [0.5, 1, 2, 4, 30].map((limit) => ({ limit }) as Stop);
+
+  it("has a word for each run of stops", () => {
+    expect(groupsOf(stops, terms)).toEqual([
+      { word: "strong", first: 0, last: 1 },
+      { word: "good", first: 2, last: 2 },
+      { word: "some", first: 3, last: 3 },
+      { word: "none", first: 4, last: 4 },
+    ]);
+    expect(groupsOf(stops, { ...terms, basis: "claimed" })).toEqual([{ word: "none", first: 0, last: 4 }]);
+  });
+
+  it("shows what each round costs, and which ones the limit pays for", () => {
+    expect(barsOf([1, 2, 3, Infinity], 2)).toEqual([
+      { share: 0.5, paid: true }, { share: 1, paid: true }, { share: 1, paid: false }, { share: 1, paid: false },
+    ]);
+  });
+
+  it("does not begin with a budget for no round, and says what helps", () => {
+    const none = { rounds: 0, left: 20, before: 0 };
+    expect(shortfall({ ...none, rounds: 1 }, { most: false, sample: true })).toBe("");
+    expect(shortfall(none, { most: false, sample: false })).toContain("slider");
+    expect(shortfall(none, { most: true, sample: true })).toMatch(/^(?!.*slider).*sample/);
+    expect(shortfall(none, { most: true, sample: false })).not.toMatch(/slider|sample/);
+    expect(shortfall({ ...none, rounds: 0, left: 0 }, { most: true, sample: true })).toContain("every round");
+  });
+
+  it("stops nothing where nothing that leaves has a bound", () => {
+    const releases = (epsilon: number | "infinite") => [{ what: "update", guarantees: [{ epsilon }] }];
+    const with_ = (epsilon: number | "infinite") => ({ strengths: [{ releases: releases(epsilon) }] }) as unknown as Task;
+    expect([bindsNothing(with_("infinite")), bindsNothing(with_(1))]).toEqual([true, false]);
   });
 });

@@ -1,6 +1,8 @@
 /** The places of the slider for one's own protection, from what the federation says about itself. */
 
+import type { Outlook } from "../session/session.ts";
 import { figure, type RoundEntry, type Spending, type Strength, type Task } from "./api.ts";
+import { strength } from "./words.ts";
 
 /** One place of the slider. */
 export interface Stop {
@@ -54,6 +56,56 @@ export function stopsOf(task: Task, known: readonly RoundEntry[] = []): Stop[] {
   return totals
     .map((limit, k) => ({ limit: up(limit), noise: null, rounds: k + 1, accuracy: after(k + 1), alone: null }))
     .filter(({ rounds }) => rounds % step === 0 || rounds === totals.length);
+}
+
+/** Neighbouring places of the slider with the same word. */
+export interface Group {
+  word: string;
+  first: number;
+  last: number;
+}
+
+const WORDS: readonly (readonly [string, string])[] = [
+  ["strong", "strong"], ["good", "good"], ["limited", "some"], ["weak", "little"], ["protection of one number", "one number"],
+];
+
+/** The words below the slider. */
+export function groupsOf(stops: readonly Stop[], { basis, adjacency, delta }: Terms): Group[] {
+  const groups: Group[] = [];
+  stops.forEach(({ limit }, k) => {
+    const full = strength(basis === "proven" ? limit : Infinity, adjacency, delta).word;
+    const word = WORDS.find(([begin]) => full.startsWith(begin))?.[1] ?? "none";
+    const last = groups.at(-1);
+    if (last?.word === word) last.last = k;
+    else groups.push({ word, first: k, last: k });
+  });
+  return groups;
+}
+
+/** Epsilon after each round as a share of the limit; rounds that the limit does not pay for are marked. */
+export function barsOf(perRound: readonly number[], limit: number): { share: number; paid: boolean }[] {
+  return perRound.map((spent) => ({ share: Math.min(1, spent / limit), paid: spent <= limit }));
+}
+
+/** Why a budget pays for no round, and what helps; empty where it pays for one. */
+export function shortfall(
+  { rounds, left, before }: Pick<Outlook, "rounds" | "left" | "before">,
+  { most, sample }: { most: boolean; sample: boolean },
+): string {
+  if (left === 0) return "This browser has answered every round of this federation.";
+  if (rounds > 0) return "";
+  const ways = [
+    ...(most ? [] : ["move the slider towards “Help more”"]),
+    ...(sample ? ["take the sample, which is counted by itself"] : []),
+  ];
+  const why = before > 0 ? "What this browser told before has used up this budget" : "This budget pays for no round";
+  return ways.length > 0 ? `${why}: ${ways.join(", or ")}.` : `${why}: there is nothing left to give here. You can watch it without taking part.`;
+}
+
+/** Whether a budget stops nothing, because nothing that leaves has a bound. */
+export function bindsNothing(task: Task): boolean {
+  const open = unbounded(task);
+  return task.strengths.every(({ releases }) => releases.length > 0 && releases.every(({ what }) => open.includes(what)));
 }
 
 /** Rounded up to three digits, so that the limit pays for what it is shown to pay for. */

@@ -5,13 +5,13 @@ import { AccountsView } from "./account.ts";
 import type { Detail, Reach, RoundEntry } from "./api.ts";
 import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
-import { statementCard } from "./federation.ts";
+import { detailsOf } from "./federation.ts";
 import { askingWords, placeWords, sentence } from "./front.ts";
 import { type Attendance, invitation, inviteView, lobbyWords, PlacesView } from "./lobby.ts";
 import { NoiseView } from "./noise_view.ts";
 import type { Build } from "./statement_view.ts";
-import { tryView } from "./try_model.ts";
-import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
+import { trialView } from "./try_table.ts";
+import { clock, counted, DECLINING, duration, epsilon, percent, size, terms, titled } from "./words.ts";
 
 interface Setting {
   detail: Detail;
@@ -54,6 +54,7 @@ export class TrainingView {
   private readonly sentTable = h("table", { hidden: true });
   private readonly statement = h("div");
   private readonly sentWords = h("p", { class: "quiet" });
+  private readonly sent = h("section", { class: "card", "aria-labelledby": "sent", hidden: true });
   private accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
@@ -124,14 +125,24 @@ export class TrainingView {
       h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
       this.sentBody,
     );
-    fill(this.statement, statementCard(detail, build, this.accounts));
+    fill(this.statement, detailsOf(detail, build, this.accounts));
+    fill(
+      this.sent,
+      h("h2", { id: "sent" }, "What has left this page"),
+      this.sentWords,
+      h(
+        "div",
+        { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
+        this.sentTable,
+      ),
+    );
     fill(
       this.hero,
       h(
         "section",
         { class: "card", "aria-labelledby": "try" },
         h("h2", { id: "try" }, "Try the model"),
-        tryView(detail.task, this.session, (renew) => this.onModel(renew)),
+        trialView(detail, this.session, (renew) => this.onModel(renew)),
       ),
       this.invite,
     );
@@ -160,17 +171,7 @@ export class TrainingView {
       this.hero,
       this.noise.element,
       this.charts,
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "sent" },
-        h("h2", { id: "sent" }, "What has left this page"),
-        this.sentWords,
-        h(
-          "div",
-          { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
-          this.sentTable,
-        ),
-      ),
+      this.sent,
       h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
       this.kept,
       this.device,
@@ -205,7 +206,7 @@ export class TrainingView {
   noteEnd(detail: Detail): void {
     this.accounts = new AccountsView(detail.statement);
     if (this.budget !== null) this.accounts.tell(this.budget);
-    fill(this.statement, statementCard(detail, this.setting.build, this.accounts));
+    fill(this.statement, detailsOf(detail, this.setting.build, this.accounts));
   }
 
   private on(event: SessionEvent): void {
@@ -294,7 +295,7 @@ export class TrainingView {
       offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
       declined: [
         "Your budget is used up",
-        "You are still connected and see how it goes on, but nothing leaves this page any more.",
+        `You are still connected and see how it goes on: ${DECLINING}`,
       ],
       ended: ["Done. Thank you.", "This federation is over. Try the model that came out of it."],
       left: ["You have left", "Nothing more leaves. Your record stays in this browser."],
@@ -413,6 +414,7 @@ export class TrainingView {
   }
 
   private showLedger(entries: readonly LedgerEntry[]): void {
+    this.sent.hidden = false;
     const states = { kept: "kept, not sent yet", sent: "sent", received: "arrived" };
     const total = entries.reduce((sum, { bytes }) => sum + bytes, 0);
     say(

@@ -16,11 +16,6 @@ const MOST_BARS = 12;
 
 /** Asks the model; `onModel` calls back whenever there is a newer one, and then what was drawn is asked about again. */
 export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel: (renew: () => void) => void = () => {}): HTMLElement {
-  if (task.input.kind === "features") return h("p", { class: "quiet" }, "This model reads tables: there is nothing to draw.");
-  return drawView(task, predictor, onModel);
-}
-
-function drawView(task: Task, predictor: Pick<Session, "predict">, onModel: (renew: () => void) => void): HTMLElement {
   const [height, width] = pictureSize(task);
   const says = h("span", { class: "says" });
   const answer = h("b", { class: "answer" });
@@ -87,7 +82,7 @@ function drawView(task: Task, predictor: Pick<Session, "predict">, onModel: (ren
   );
 }
 
-function bar(name: string, share: number, best: boolean): HTMLElement {
+export function bar(name: string, share: number, best: boolean): HTMLElement {
   return h(
     "li",
     { class: best ? "best" : "" },

@@ -38,11 +38,28 @@ export function ownNoise(times: number): string {
   return `Your page adds ${times.toFixed(1)} times the usual noise.`;
 }
 
-/** What can be seen of a choice, said before it is made: `classes` of noise, or how many rounds one takes part in. */
-export function publicChoice(classes: number): string {
+/** What can be seen of a choice, said before it is made, in short and in full: `classes` of noise, or how many rounds one takes part in. */
+export function publicChoice(classes: number): [string, string] {
+  const advice = "Choose by what you want, not by what your examples are.";
   if (classes > 1)
-    return `There are ${spelled(classes)} classes of protection, and which one you take is public: the length of one report shows it to the server. Choose by what you want, not by what your examples are.`;
-  return "The server sees in which round your page stops. Choose by what you want, not by what your examples are.";
+    return [
+      `Your choice is public. ${advice}`,
+      `There are ${spelled(classes)} classes of protection, and which one you take is public: the length of one report shows it to the server. ${advice}`,
+    ];
+  return [`Your choice is public. ${advice}`, `The server sees in which round your page stops. ${advice}`];
+}
+
+/** What a page does when its budget is spent. */
+export const DECLINING =
+  "your page answers each round with “not this time”, and with nothing about your examples.";
+
+/** How far a budget reaches, and why the first report costs most. */
+export function reachWords({ rounds, left, perRound, before }: { rounds: number; left: number; perRound: readonly number[]; before: number }): string {
+  const [first = 0, second = first] = perRound;
+  const dear = before === 0 && perRound.length > 1 && first > 2 * (second - first);
+  const why = dear ? " The first report costs most: it pays once for what the proof needs; each later one adds a little." : "";
+  if (rounds >= left) return `Enough for all ${counted(left, "round")}.${why}`;
+  return rounds === 0 ? `Enough for 0 of ${counted(left, "round")}.${why}` : `Enough for ${rounds} of ${counted(left, "round")}; after that, ${DECLINING}${why}`;
 }
 
 /** What a class of noise does to the model of `participants`, measured with all of them present: if one takes it, and if
@@ -97,7 +114,7 @@ export function inHundred(share: number): string {
   return `${(Math.ceil(figure * 10 ** digits - 1e-6) / 10 ** digits).toFixed(digits)} times in 100`;
 }
 
-const CASES: Record<string, [string, string]> = {
+export const CASES: Record<string, [string, string]> = {
   "record-add-remove": ["one particular example is among yours or not", "one particular example"],
   "record-replace": ["one of your examples is this one or another", "one of your examples"],
   label: ["one of your examples has this label or another", "the label of one example"],
@@ -154,12 +171,12 @@ export function terms(about: { basis: string; adjacency: string; delta: number }
   return `${about.basis}, for ${change(about.adjacency)}, against the server, at delta ${delta(about.delta)}`;
 }
 
-/** What is gone of a budget before it begins; nothing where nothing is. */
-export function spentBefore(before: number, budget: { basis: string; adjacency: string; delta: number }): string {
+/** What this browser has told before, in terms that no choice changes; nothing where that is nothing. */
+export function spentBefore(before: number, budget: { limit: number; basis: string; adjacency: string; delta: number }): string {
   if (!(before > 0)) return "";
   return Number.isFinite(before)
-    ? `Epsilon ${epsilon(before)} of it was spent before, on what you have told from this browser (${terms(budget)}).`
-    : `All of it was spent before: what you have told from this browser has no bound (${terms(budget)}).`;
+    ? `Spent before in this browser: epsilon ${epsilon(before)}, beside a usual limit of ${epsilon(budget.limit)} (${terms(budget)}).`
+    : `What you have told from this browser before has no bound (${terms(budget)}).`;
 }
 
 /** Who is looking, in words. */

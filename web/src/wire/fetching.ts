@@ -23,13 +23,15 @@ export interface Asking {
   /** the browser's own, unless a test brings another */
   fetch?: typeof fetch;
   accept?: string;
-  method?: "GET" | "DELETE";
+  method?: "GET" | "POST" | "DELETE";
+  /** what is sent, as JSON */
+  body?: unknown;
   /** whether what follows the head is wanted; of an answer that has no end it is not */
   wanted?: (response: Response) => boolean;
 }
 
 /** An answer, unless nothing of it comes for too long. */
-export async function fetched(address: string, { fetch = globalThis.fetch, accept = "*/*", method = "GET", wanted = () => true }: Asking = {}): Promise<Answer> {
+export async function fetched(address: string, { fetch = globalThis.fetch, accept = "*/*", method = "GET", body, wanted = () => true }: Asking = {}): Promise<Answer> {
   const ended = new AbortController();
   let silent = false;
   const giveUp = (): void => {
@@ -38,7 +40,9 @@ export async function fetched(address: string, { fetch = globalThis.fetch, accep
   };
   let clock = setTimeout(giveUp, SILENCE);
   try {
-    const response = await fetch(address, { method, headers: { Accept: accept }, signal: ended.signal });
+    const response = await fetch(address, {
+      method, headers: { Accept: accept }, signal: ended.signal, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
     const pieces: Uint8Array[] = [];
     const reader = wanted(response) ? response.body?.getReader() : undefined;
     for (let piece = await reader?.read(); piece && !piece.done; piece = await reader?.read()) {

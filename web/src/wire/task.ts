@@ -166,6 +166,13 @@ export interface Strength {
   spending: Spending[];
 }
 
+/** A column of a table: its name, and the public ends of its scale, if it has any. */
+export interface Column {
+  name: string;
+  low: number | null;
+  high: number | null;
+}
+
 export interface Task {
   protocol: 2;
   /** by which the server's addresses call it */
@@ -183,8 +190,11 @@ export interface Task {
   method: string;
   clients: number;
   rounds: { count: number; quorum: number; deadline: number | null };
-  /** `largest`: the raw value of the brightest pixel */
-  input: { shape: number[]; mean: number[]; std: number[]; kind: "image" | "features"; largest?: number };
+  /** `largest`: the raw value of the brightest pixel; `columns`: of a table, in the model's order, where they have names */
+  input: {
+    shape: number[]; mean: number[]; std: number[]; kind: "image" | "features"; largest?: number;
+    columns?: Column[] | null;
+  };
   classes: string[];
   model: Model;
   loss: "cross-entropy" | "one-versus-rest";
@@ -246,6 +256,9 @@ function checkInput({ input, classes }: Task): void {
   need(input.shape.length === 1 || input.shape.length === 3, "records are lists of features, or channels x height x width");
   const sized = (list: unknown) => Array.isArray(list) && (list.length === 1 || list.length === input.shape[0]) && list.every(Number.isFinite);
   need(sized(input.mean) && sized(input.std) && input.std.every((std) => std > 0), "the constants of normalisation do not fit the records");
+  const columns = input.columns ?? null;
+  const named = (column: unknown) => isObject(column) && typeof column.name === "string" && column.name.trim() !== "";
+  need(columns === null || (Array.isArray(columns) && input.shape.length === 1 && columns.length === input.shape[0] && columns.every(named)), "the columns of the table do not fit the records");
   need(Array.isArray(classes) && classes.length >= 2 && classes.length <= 256, "a task has from 2 to 256 classes");
 }
 

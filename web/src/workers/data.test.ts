@@ -43,6 +43,45 @@ describe("a table", () => {
     await expect(load(text)).rejects.toThrow(reason);
   });
 
+  const named = {
+    ...table,
+    input: { ...table.input, columns: [{ name: "age", low: 0, high: 100 }, { name: "BMI", low: null, high: null }] },
+  };
+
+  test.each([
+    ["in the model's order", "age,BMI,class\n3,20,yes\n", []],
+    ["in any order and with spaces", "class, BMI ,age\nyes,20,3\n", []],
+    ["in other capitals", "bmi;Age;label\n20;3;yes\n", []],
+    ["with others between them", "id,BMI,class,age,ward\n7,20,yes,3,north\n", ["id", "ward"]],
+    ["with a class that has an own name", "BMI,ill,age\n20,yes,3\n", []],
+  ])("of named columns is matched by their names: %s", async (_, text, extra) => {
+    const { x, y, summary } = await load(text, named);
+    expect([...x]).toEqual([1, 2]);
+    expect([...y]).toEqual([1]);
+    expect(summary.matched?.columns.map((name) => name.toLowerCase())).toEqual(["age", "bmi"]);
+    expect(["class", "label", "ill"]).toContain(summary.matched?.label);
+    expect(summary.notes.length).toBe(extra.length ? 1 : 0);
+    for (const name of extra) expect(summary.notes[0]).toContain(name);
+  });
+
+  test.each([
+    ["that lacks one", "age,class\n3,yes\n", /BMI/],
+    ["that lacks both", "a,b,class\n3,20,yes\n", /age, BMI/],
+    ["with two of one name", "age,BMI,BMI,class\n3,20,1,yes\n", /two columns .*BMI/],
+    ["without a header", "3,20,yes\n", /no header.*age, BMI/],
+    ["without a class", "age,BMI\n3,20\n", /class/],
+    ["with a line that is too short", "id,age,BMI,class\n7,3,20,yes\n7,3,yes\n", /line 3 has 3 columns/],
+    ["with a word in a column that counts", "id,age,BMI,class\nx,old,20,yes\n", /line 2, age/],
+  ])("of named columns %s is refused, and what is wrong is named", async (_, text, reason) => {
+    await expect(load(text, named)).rejects.toThrow(reason);
+  });
+
+  test("of named columns has its class where the owner says so, and not where the model learns from", async () => {
+    const text = "age,outcome,BMI,class\n3,yes,20,7\n";
+    expect([...(await load(text, named, "outcome")).y]).toEqual([1]);
+    await expect(load(text, named, "age")).rejects.toThrow(/age/);
+  });
+
   test("with a number that normalising makes infinite is refused, and the record is named", async () => {
     const fine = { ...table, input: { ...table.input, std: [1, 0.001] } };
     expect((await load("3,3e35,yes\n", fine)).x[1]).toBeCloseTo(3e38, -32);

@@ -3,7 +3,7 @@ import { type Answer, Unanswered, fetched, readable } from "../wire/fetching.ts"
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
-import { type RawRecords, largestOf, readTable } from "./table.ts";
+import { type Matched, type RawRecords, largestOf, readTable } from "./table.ts";
 
 /** What a person can bring. Nothing of it leaves the page. */
 export type DataSource =
@@ -30,6 +30,8 @@ export interface DataSummary {
   perClass: number[];
   /** sentences for the person: what was skipped, and why */
   notes: string[];
+  /** which columns of a table were taken */
+  matched?: Matched;
 }
 
 export interface Loaded {
@@ -64,7 +66,7 @@ export class DataRoom {
       const record = Math.floor(bad / (x.length / count)) + 1;
       throw new Refused(`record ${record} has a number that is too large for this federation: correct it, or leave that record out`);
     }
-    return { x, y: Int32Array.from(raw.y), summary: { records: count, perClass, notes: raw.notes } };
+    return { x, y: Int32Array.from(raw.y), summary: { records: count, perClass, notes: raw.notes, ...(raw.matched && { matched: raw.matched }) } };
   }
 
   #read(source: DataSource, task: Task, sample: SamplePlace | null): Promise<RawRecords> {
@@ -107,7 +109,7 @@ interface Sample {
   about?: string;
 }
 
-async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
+export async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
   const answer = await askedForSample(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
   if (!answer.ok) {
     const { error } = readable<{ error?: string }>(answer) ?? {};

@@ -7,24 +7,48 @@ export interface RawRecords {
   x: Float32Array;
   y: Int32Array;
   notes: string[];
+  /** which columns of a table became what */
+  matched?: Matched;
+}
+
+/** Columns by the names that a table gives them: what is learnt from, in the model's order, and the class. */
+export interface Matched {
+  columns: string[];
+  label: string;
 }
 
 const MOST_PROBLEMS = 3;
+/** what the column of the class is usually called */
+const USUAL = /^(class|label|target|y)$/i;
+
+/** Where the values of a record stand in a line. */
+interface Columns {
+  /** of each value, in the model's order */
+  positions: number[];
+  label: number;
+  /** cells of a line */
+  cells: number;
+  /** what each cell is called */
+  names: string[];
+  notes: string[];
+}
 
 /** Reads a table; every line that cannot be read is named, and then nothing is taken. */
 export function readTable(text: string, task: Task, labelColumn?: string): RawRecords {
   const lines = rowsOf(text.replace(/^\ufeff/, ""));
   if (lines.length === 0) throw new Refused("this table is empty: choose a file with one record a line");
-  const width = task.input.shape.reduce((product, side) => product * side, 1);
-  const header = looksLikeHeader(lines[0]!) ? lines.shift()!.cells : null;
+  const header = looksLikeHeader(lines[0]!) ? lines.shift()!.cells.map((name) => name.trim()) : null;
   if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
-  const label = labelIndex(header, lines[0]!.cells.length, labelColumn);
+  const columns = task.input.columns
+    ? byName(task.input.columns.map(({ name }) => name), header, labelColumn)
+    : byPosition(task, header, lines[0]!.cells.length, labelColumn);
+  const width = columns.positions.length;
   const x = new Float32Array(lines.length * width);
   const y = new Int32Array(lines.length);
   const problems: string[] = [];
   let bad = 0;
   lines.forEach(({ cells, line }, i) => {
-    const problem = readLine(cells, line, header, label, task, width, x.subarray(i * width, (i + 1) * width), (k) => (y[i] = k));
+    const problem = readLine(cells, line, columns, task, x.subarray(i * width, (i + 1) * width), (k) => (y[i] = k));
     if (problem === null) return;
     bad += 1;
     if (problems.length < MOST_PROBLEMS) problems.push(problem);
@@ -33,29 +57,68 @@ export function readTable(text: string, task: Task, labelColumn?: string): RawRe
     const more = bad > problems.length ? ` (and ${bad - problems.length} more lines)` : "";
     throw new Refused(`${problems.join("; ")}${more}. Correct these lines and choose the file again`);
   }
-  return { x, y, notes: header ? [] : ["The first line was read as a record, since it has no words in it."] };
+  const matched = { columns: columns.positions.map((k) => columns.names[k]!), label: columns.names[columns.label]! };
+  return { x, y, notes: columns.notes, matched };
+}
+
+/** All columns but the class, in their order. */
+function byPosition(task: Task, header: string[] | null, found: number, labelColumn?: string): Columns {
+  const width = task.input.shape.reduce((product, side) => product * side, 1);
+  const label = labelIndex(header, found, labelColumn);
+  const positions = Array.from({ length: width }, (_, k) => (k < label ? k : k + 1));
+  const names = Array.from({ length: width + 1 }, (_, k) => header?.[k] ?? `column ${k + 1}`);
+  const notes = header ? [] : ["The first line was read as a record, since it has no words in it."];
+  return { positions, label, cells: width + 1, names, notes };
+}
+
+/** The columns that the task names, wherever they stand; all others but the class are left out. */
+function byName(wanted: string[], header: string[] | null, labelColumn?: string): Columns {
+  if (!header) {
+    throw new Refused(`this table has no header: write the names of its columns into its first line. This federation takes ${listed(wanted)}, and the class`);
+  }
+  const positions = wanted.map((name) => columnOf(header, name));
+  const missing = wanted.filter((_, k) => positions[k]! < 0);
+  if (missing.length) throw new Refused(`this table lacks ${missing.length === 1 ? "the column" : "the columns"} ${listed(missing)}: add what is missing, in any place`);
+  const others = header.map((_, k) => k).filter((k) => !positions.includes(k));
+  if (others.length === 0) throw new Refused("this table has no column for the class: add one, called class");
+  const usual = labelColumn?.trim() ? -1 : others.findIndex((k) => USUAL.test(header[k]!));
+  const label = labelColumn?.trim() ? labelIndex(header, header.length, labelColumn) : others[usual >= 0 ? usual : others.length - 1]!;
+  if (positions.includes(label)) throw new Refused(`the column "${header[label]}" is one that the model learns from: name another for the class`);
+  const extra = others.filter((k) => k !== label).map((k) => header[k]!);
+  const notes = extra.length ? [`This federation does not use ${listed(extra)}: left out.`] : [];
+  return { positions, label, cells: header.length, names: header, notes };
+}
+
+/** Where a column stands: by its name, else by its name in other capitals; -1 where it is not there. */
+function columnOf(header: string[], name: string): number {
+  const lower = (text: string) => text.trim().toLowerCase();
+  const fits = [(cell: string) => cell === name.trim(), (cell: string) => lower(cell) === lower(name)];
+  for (const fit of fits) {
+    const found = header.flatMap((cell, k) => (fit(cell) ? [k] : []));
+    if (found.length > 1) throw new Refused(`two columns of this table are called "${header[found[0]!]}": rename or remove one of them`);
+    if (found.length === 1) return found[0]!;
+  }
+  return -1;
 }
 
 function readLine(
-  cells: string[], line: number, header: string[] | null, label: number, task: Task, width: number, into: Float32Array,
-  setLabel: (k: number) => void,
+  cells: string[], line: number, columns: Columns, task: Task, into: Float32Array, setLabel: (k: number) => void,
 ): string | null {
-  if (cells.length !== width + 1) {
-    return `line ${line} has ${cells.length} columns; this federation takes ${width} numbers and a class, ${width + 1} in all`;
+  const { positions, label, names } = columns;
+  if (cells.length !== columns.cells) {
+    const takes = task.input.columns ? `its header has ${columns.cells}` : `this federation takes ${positions.length} numbers and a class, ${columns.cells} in all`;
+    return `line ${line} has ${cells.length} columns; ${takes}`;
   }
   const largest = task.input.kind === "image" ? largestOf(task) : Infinity;
-  let at = 0;
-  for (const [column, cell] of cells.entries()) {
-    if (column === label) continue;
-    const name = header?.[column] ?? `column ${column + 1}`;
+  for (const [k, column] of positions.entries()) {
+    const [cell, name] = [cells[column]!, names[column]!];
     if (!isNumber(cell)) return `line ${line}, ${name}: "${cell.slice(0, 30)}" is not a number`;
     const value = Math.fround(Number(cell));
     if (!Number.isFinite(value)) return `line ${line}, ${name}: ${cell.trim().slice(0, 30)} is too large; numbers go up to 3.4e38`;
     if (task.input.kind === "image" && (value < 0 || value > largest)) {
       return `line ${line}, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
     }
-    into[at] = value;
-    at += 1;
+    into[k] = value;
   }
   const k = classOf(cells[label]!, task.classes);
   if (k === null) return `line ${line}: the class "${cells[label]!.slice(0, 30)}" is none of ${listed(task.classes)}`;
@@ -93,7 +156,7 @@ function looksLikeHeader({ cells }: { cells: string[] }): boolean {
 
 function labelIndex(header: string[] | null, columns: number, wanted?: string): number {
   if (wanted === undefined || wanted.trim() === "") {
-    const usual = header?.findIndex((name) => /^(class|label|target|y)$/i.test(name.trim())) ?? -1;
+    const usual = header?.findIndex((name) => USUAL.test(name)) ?? -1;
     return usual >= 0 ? usual : columns - 1;
   }
   const named = header?.findIndex((name) => name.trim().toLowerCase() === wanted.trim().toLowerCase()) ?? -1;
