@@ -23,8 +23,8 @@ interface Setting {
 }
 
 const STOPPED: readonly SessionState[] = ["ended", "left", "failed"];
-/** States in which no plans are answered, so that newer models have to be asked for. */
-const WITHOUT_PLANS: readonly SessionState[] = ["paused", "declined"];
+/** Milliseconds after the end of a round in which the next plan may bring its model. */
+const SOON = 400;
 /** With fewer examples of each class than this a page says that they are few. */
 const FEW = 2;
 
@@ -142,7 +142,7 @@ export class TrainingView {
         "section",
         { class: "card", "aria-labelledby": "try" },
         h("h2", { id: "try" }, "Try the model"),
-        trialView(detail, this.session, (renew) => this.onModel(renew)),
+        trialView(detail, this.session, (renew) => onNewerModel(this.session, renew)),
       ),
       this.invite,
     );
@@ -177,14 +177,6 @@ export class TrainingView {
       this.device,
       this.statement,
     );
-  }
-
-  /** Calls back when there is a newer model to answer with. */
-  private onModel(renew: () => void): void {
-    this.session.subscribe((event) => {
-      const missed = event.type === "accuracy" && WITHOUT_PLANS.includes(this.session.state);
-      if (event.type === "model" || missed) renew();
-    });
   }
 
   private countFrom(startsIn: number | null): void {
@@ -502,4 +494,16 @@ export function firstCostsMost(spent: readonly number[], next: number | null): b
   const all = next === null || !Number.isFinite(next) ? spent : [...spent, next];
   const [first, ...later] = all.map((value, k) => value - (all[k - 1] ?? 0));
   return first !== undefined && later.length > 0 && later.every((step) => step < 0.9 * first);
+}
+
+/** Calls back when there is a newer model to answer with: one that came with a plan, or one that can be asked for. */
+export function onNewerModel(session: Pick<Session, "subscribe">, renew: () => void): void {
+  let newest = -1;
+  session.subscribe((event) => {
+    if (event.type === "model") {
+      newest = event.round;
+      renew();
+    }
+    if (event.type === "accuracy") setTimeout(() => event.round > newest && renew(), SOON);
+  });
 }

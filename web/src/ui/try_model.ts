@@ -23,6 +23,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   const age = h("p", { class: "small quiet" });
   const answers = h("ol", { class: "answers", "aria-label": "How sure the model is" });
   const seen = h("div", { class: "seen" });
+  const hint = h("span", { class: "draw-here", "aria-hidden": "true" }, "Draw here");
   let timer = 0;
   let asked = 0;
   const tell = (words: string, best = ""): void => {
@@ -42,6 +43,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   const changed = (): void => {
     window.clearTimeout(timer);
     look();
+    hint.hidden = !pad.isEmpty;
     if (!pad.isEmpty) return void (timer = window.setTimeout(() => void ask(), PAUSE));
     asked += 1; // what was asked about is gone
     tell("Draw something: the model answers.");
@@ -65,7 +67,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   return h(
     "div",
     { class: "trying" },
-    pad.canvas,
+    h("div", { class: "drawn" }, pad.canvas, hint),
     h(
       "div",
       { class: "heard" },
