@@ -50,7 +50,8 @@ def frames() -> list[Frame]:
     body = report_body()
     agreed = SimpleNamespace(federation=PLAN.federation, task=SimpleNamespace(digest=hashlib.sha256(TASK).hexdigest()))
     status = {
-        "state": "waiting", "round": 0, "rounds": 1, "participants": 0, "needed": 1, "accuracy": None, "deadline": None
+        "state": "waiting", "round": 0, "rounds": 1, "participants": 0, "needed": 1, "places": 1, "starts_in": None,
+        "accuracy": None, "deadline": None,
     }  # fmt: skip
     limits = Limits()
     welcome = {

@@ -76,6 +76,15 @@ def test_a_finished_federation_begins_anew_and_the_one_before_is_kept(tmp_path):
         assert len(list((tmp_path / "demo" / "past").iterdir())) == 2
 
 
+def test_personal_invitations_admit_to_the_new_federation_too(tmp_path):
+    found = hosted(tmp_path, by_invitation=True)
+    found._end("failed", "a test")
+    now = found.renew(None, from_model=False)
+    assert [now.invitations.token(k) for k in now.slots] == [found.invitations.token(k) for k in found.slots]
+    assert now.author == found.author  # links name the key
+    now.stop()
+
+
 def test_it_goes_on_from_its_model_where_the_method_can(tmp_path):
     site = Site({"demo": (found := hosted(tmp_path))})
     with serving(site) as port:

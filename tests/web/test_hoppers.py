@@ -30,7 +30,8 @@ async def visit(port, found, secret, source):
     options = {"origin": f"http://127.0.0.1:{port}", "subprotocols": [f"sordino.{PROTOCOL}"], "max_size": 2**24}
     async with connect(address, local_addr=(source, 0), close_timeout=0.5, **options) as socket:
         with suppress(ConnectionClosed):
-            await socket.send(json.dumps(hello(found, secret.encode())))
+            token = "" if found.link is None else found.link.token  # a hostile visitor has the link too
+            await socket.send(json.dumps(hello(found, secret.encode(), token=token)))
         yield Visitor(socket, found)
 
 
@@ -83,10 +84,12 @@ async def declines(visitor, plan):
     return True
 
 
+@pytest.mark.parametrize("shared_link", [False, True])
 @pytest.mark.parametrize(("quorum", "pages"), [(3, 2), (1, 0)])
-def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages):
+def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages, shared_link):
     changes = {"rounds.count": 1000, "rounds.quorum": quorum, "split.clients": 5}
-    found = HostedFederation(recipe(changes), tmp_path / "demo", HostingRules(limits=ONE_PLACE, patience=0.3))
+    rules = HostingRules(limits=ONE_PLACE, patience=0.3, shared_link=shared_link)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", rules)
 
     async def go(port):
         async with honest_pages(port, found, pages):

@@ -216,6 +216,7 @@ class HostedFederation(Observer):
         check_start_travels(self._fit(renewal.apply(self._given, model)))
         self._finish_writing()
         renewal.carry_out(self.folder)
+        self._say(f"{self.name} begins anew; the one before is in {renewal.model(self.folder).parent.parent}")
         return HostedFederation(self._given, self.folder, self._rules, lock=self._alone)
 
     def _carry_out(self) -> None:
