@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from sordino.client.client import Client
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.storage.files import InUse
 from sordino.web import renewal
 from sordino.web.app import Site
 from sordino.web.hosted_federation import HostedFederation, HostingRules
+from sordino.web.native_participant import Link
+from tests.web.test_join import Member, native
 from tests.web.visitors import fetch, get, hosted, operate, serving, strangers, visit
 
 AGAIN = "/api/federations/demo/again"
@@ -74,6 +77,28 @@ def test_a_finished_federation_begins_anew_and_the_one_before_is_kept(tmp_path):
         assert operate(port, "POST", AGAIN) == 200  # and once more, with the recipe's own rounds
         assert told(port)["rounds"] == 2
         assert len(list((tmp_path / "demo" / "past").iterdir())) == 2
+
+
+def test_budgets_count_on_in_the_participants_own_records(tmp_path):
+    site = Site({"demo": (found := hosted(tmp_path))})
+    folder = native(tmp_path / "client", "0-19")
+
+    def join(port, hosted):
+        member = Member(folder, Link(f"http://127.0.0.1:{port}", "demo"), hosted.federation)
+        member.join(60)
+        assert member.error is None
+        assert member.result.ended
+        with Client.open(folder) as client:
+            return client.standing
+
+    with serving(site) as port:
+        first = join(port, found)
+        while told(port)["state"] != "finished":
+            time.sleep(0.05)
+        assert operate(port, "POST", AGAIN) == 200
+        second = join(port, site.federations["demo"])
+    assert (first.releases, second.releases) == (2, 4)
+    assert second.spent > 1.5 * first.spent
 
 
 def test_personal_invitations_admit_to_the_new_federation_too(tmp_path):

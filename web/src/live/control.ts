@@ -45,7 +45,8 @@ export class Control {
     { class: "row" },
     h("label", { for: "more-rounds" }, "Go on with"),
     this.rounds,
-    h("button", { type: "button", onclick: () => this.goOnFromModel() }, "more rounds"),
+    h("span", {}, "more rounds"),
+    h("button", { type: "button", onclick: () => this.goOnFromModel() }, "Go on"),
   );
 
   constructor(detail: Detail) {
@@ -97,11 +98,17 @@ export function invitation(detail: Detail, changed: (link: string) => void): HTM
     h(
       "p",
       { class: "row" },
-      h("button", { type: "button", onclick: () => void navigator.clipboard?.writeText(link) }, "Copy the link"),
+      "clipboard" in navigator && copyButton(link),
       shared_link && h("button", { type: "button", class: "plain", onclick: renew }, "Make a new link; this one then admits nobody"),
     ),
     problem,
   );
+}
+
+function copyButton(link: string): HTMLElement {
+  const copy = (): void => void navigator.clipboard.writeText(link).then(() => say(button, "Copied"));
+  const button = h("button", { type: "button", "aria-live": "polite", onclick: copy }, "Copy the link");
+  return button;
 }
 
 /** The link as a picture for phones. */
