@@ -51,7 +51,7 @@ browser: ## install Chromium for the tests in a browser, where this is a Debian 
 	  && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "No Chromium here, and it could not be installed: the tests in a browser are left out. Install it and try again."
 
-test-firefox: $(READY) page ## one journey through the page in Firefox, which is installed where this is a Debian machine and we may
+test-firefox: $(READY) page ## one journey through the page in Firefox, which is installed if need be
 	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { \
 	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
 	  && apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null 2>&1; } \

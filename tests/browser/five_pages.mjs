@@ -43,19 +43,22 @@ try {
       found.push(...(await faults(dark, "join, dark")));
     },
   });
+  await phone.page.goto(`${wanted.server}/`);
+  await phone.page.waitForSelector(".samples canvas");
+  found.push(...(await faults(phone, "first sight, phone, light")));
+  await picture(phone, "join");
   await join_(phone, {
     before: async () => {
       found.push(...(await faults(phone, "join, phone, light")));
       const start = await phone.page.locator("form .start").boundingBox();
       tell({ what: "phone", start: start.y + start.height });
-      await picture(phone, "phone-join");
+      await picture(phone, "consent", { fullPage: true });
     },
   });
   await until(phone, ["waiting"]);
   found.push(...(await faults(phone, "waiting, phone, light")));
-  await join_(people[2], {
-    before: async () => picture(people[2], "join"),
-  });
+  await picture(phone, "lobby");
+  await join_(people[2]);
   tell({ what: "keyboard", ...(await joinByKeyboard(people[3])) });
   await join_(people[4], {
     before: async (page) => tell({ what: "drawn", text: await drawSome(page, 3) }),
@@ -81,12 +84,15 @@ try {
   await dark.page.click("text=My record");
   await dark.page.waitForSelector(".record tbody tr");
   found.push(...(await faults(dark, "record, dark")));
+  await dark.page.focus(".skip");
+  await dark.page.keyboard.press("Enter");
+  tell({ what: "skipped", to: await dark.page.evaluate(() => document.activeElement.id), at: new URL(dark.page.url()).hash });
   await dark.page.goBack();
   await dark.page.waitForSelector("[data-state]"); // it has gone on meanwhile
 
   await follow(({ round }) => round >= 6);
-  await picture(people[3], "training", { clip: await upTo(people[3].page, "#sent") });
-  await picture(phone, "phone-training");
+  await picture(phone, "training");
+  if (wanted.pictures) await phone.page.locator(".noise").screenshot({ path: `${wanted.pictures}/noise.png` });
   await picture(operator, "live", { clip: await upTo(operator.page, "#rounds") });
   found.push(
     ...(await faults(dark, "training, dark")),
@@ -101,7 +107,7 @@ try {
   const end = await follow(({ state }) => state === "finished", 90);
   for (const one of people.slice(0, 4)) await until(one, ["ended", "declined"], 20);
   tell({ what: "tried", ...(await tryModel(people[3])) });
-  await picture(people[3], "tried", { clip: await upTo(people[3].page, "#sent") });
+  await picture(people[3], "tried");
   tell({
     what: "end",
     round: end.round,
@@ -115,6 +121,7 @@ try {
   await phone.page.reload();
   await phone.page.waitForSelector(".record tbody tr");
   found.push(...(await faults(phone, "record, phone, light")));
+  await picture(phone, "record");
   tell({ what: "record", rows: await ownRecord(phone), saved: await saved(phone) });
   const late = await participant(browser, looks[1]);
   await late.page.goto(`${wanted.server}/`);

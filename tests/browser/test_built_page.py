@@ -18,7 +18,7 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(name: str) -> None:
     text = (PAGE / name).read_text()
     assert not re.search(r"<style|\sstyle=|\son\w+=", text)
     assert all(content == "" for content in re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL))
-    assert all(place.startswith("./assets/") or place == "/live" or place in ("/", "#main")
+    assert all(place.startswith("./assets/") or place == "/live" or place in ("/", "#main", "#/record")
                for place in re.findall(r'(?:src|href)="([^"]*)"', text))  # fmt: skip
     assert re.search(r'<html lang="en"', text)
 

@@ -1,43 +1,48 @@
-"""From a link to a trained model that reads an own drawing: a phone's screen, a fresh profile, and the default federation."""
+"""One journey through the page, in Chromium and, by `make test-firefox`, in Firefox as it is installed."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.browser.stage import Browser, play, served
 
-SCREEN = 844  #: height of a phone's screen, in its own pixels
+ROUNDS, PLACES = 8, 5
 
 
-def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawing(
-    browser: Browser, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    with served(tmp_path, "--gather", "6", "--pace", "1") as server:
-        link = re.search(r"https?://\S+#\S+", server.said())
-        assert link is not None
-        told = play("journey", browser, server, federation="proven-digits-pages", link=link[0])
+def test_a_journey_through_the_page(any_browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    settings = ("--set", "rounds.quorum=3", "--set", f"rounds.count={ROUNDS}")
+    with served(tmp_path, "webfed-digits", "--gather", "2", "--patience", "20", *settings) as server:
+        told = play("journey", any_browser, server, seconds=400, federation="webfed-digits", rounds=ROUNDS)
+    lobby, training, end = told["lobby"], told["training"], told["end"]
 
-    with subtests.test("consent stands on the second screen"):
-        assert told["lobby"]["consent"] < 2 * SCREEN
+    with subtests.test("a lobby shows the places, a link and its QR code, and no empty charts"):
+        assert (lobby["places"], lobby["mine"], lobby["free"]) == (PLACES, 1, PLACES - 1)
+        assert lobby["link"] == f"{server.url}/#/webfed-digits"
+        assert lobby["code"] > 1000
+        assert lobby["charts"] == 0
 
-    with subtests.test("one alone waits in the lobby, with a code to invite others"):
-        assert (told["lobby"]["state"], told["lobby"]["round"]) == ("waiting", 0)
-        assert told["lobby"]["qr"] >= 1
+    with subtests.test("a model that has not learnt yet prefers no answer"):
+        assert (lobby["answers"], lobby["best"]) == (10, 0)
 
-    with subtests.test("the model answers while it learns"):
-        assert told["early"]["state"] == "training"
+    with subtests.test("a drawing is answered anew by each model, and the lobby is gone"):
+        assert training["best"] == end["best"] == 1
+        assert training["answer"] in "0123456789" and end["answer"] in "0123456789"
+        assert not training["invited"]
 
-    with subtests.test("the trained model reads the drawing, for the visitor and for a latecomer"):
-        assert told["end"]["accuracy"] > 0.7
-        assert told["end"]["verdict"].endswith(": 1")
-        assert told["late"]["verdict"] == told["end"]["verdict"]
+    with subtests.test("a report is seen without noise and with it, and what all changed together"):
+        clear, sent, together = training["pictures"]
+        assert [len(pictures) for pictures in (clear, sent, together)] == [10, 10, 10]
+        assert min(sent) > 20 and min(together) > 20, "colours of a picture of 64 points"
 
-    with subtests.test("the record has every report, also after a reload"):
-        assert told["record"]["rows"] >= told["end"]["rounds"]
+    with subtests.test("a page that reloads goes on with its record"):
+        assert told["reloaded"]["intact"]
+        assert end["rounds"] == [list(range(1, ROUNDS + 1))] * 3
 
-    with subtests.test("nothing breaks and nothing is wider than the phone"):
-        assert told["faults"]["found"] == []
-        assert told["faults"]["problems"] == []
+    with subtests.test("on a phone, the question before leaving stands at the lower edge"):
+        assert abs(told["left"]["dialog"]) < 1
+
+    with subtests.test("no page broke, no serious fault of accessibility, nothing wider than a phone"):
+        assert told["problems"]["found"] == []
+        assert [*lobby["faults"], *training["faults"], *end["faults"]] == []

@@ -62,6 +62,9 @@ def test_five_pages_train_together(browser: Browser, tmp_path: Path, subtests: p
         assert saved["head"] == saved["last"]
         assert saved["lines"] == ROUNDS
 
+    with subtests.test("the link to the content leads there, and changes nothing that is shown"):
+        assert (told["skipped"]["to"], told["skipped"]["at"]) == ("main", "#/record")
+
     with subtests.test("whoever comes late tries the model, and can take it along"):
         assert told["late"]["answers"] > 1
         assert told["late"]["downloads"] == 1

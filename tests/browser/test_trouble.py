@@ -122,6 +122,9 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("a sample that does not come is said, and may be tried again"):
         assert "the sample could not be fetched" in told["left offline"]["trouble"].lower()
 
+    with subtests.test("the record is there without network"):
+        assert told["left offline"]["read"]
+
     with subtests.test("a place that was left without network is given back when the page is opened again"):
         assert "The server hears of it" in told["left offline"]["told"]
         assert "used by somebody else" in told["left offline"]["taken"]

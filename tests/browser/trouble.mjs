@@ -194,6 +194,10 @@ async function leftOffline() {
   await one.page.click("dialog button.main");
   await one.page.waitForSelector("[role=alert] .note");
   const told = await one.page.textContent("[role=alert] .note");
+  await one.page.click("text=My record");
+  const read = await one.page.waitForSelector(".record").then(() => true);
+  await one.page.goBack();
+  await one.page.waitForSelector("[role=alert] .note");
   const early = await participant(browser);
   await join_(early, { invite: last });
   await until(early, ["failed"], 20);
@@ -206,7 +210,7 @@ async function leftOffline() {
   await early.context.close();
   await one.context.close();
   network.close();
-  return { trouble, told, taken };
+  return { trouble, told, taken, read };
 }
 
 /** Somebody whose server is put through and never answers: before joining, when joining, and at the operator's view. */

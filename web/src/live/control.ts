@@ -3,6 +3,7 @@
 import { beginAgain, newLink, startNow, type Detail, type Summary } from "../ui/api.ts";
 import { fill, h, say } from "../ui/dom.ts";
 import { over, sentence } from "../ui/front.ts";
+import { qrView } from "../ui/qr.ts";
 import { wordsOf } from "../wire/refusal.ts";
 
 /** What the operator can do now, and what is said beside it. */
@@ -94,7 +95,7 @@ export function invitation(detail: Detail, changed: (link: string) => void): HTM
     h("p", {}, h("code", { class: "link" }, link)),
     local
       ? h("p", { class: "note warn" }, "Only this computer can open it. Others need HTTPS: docs/serve.md says how.")
-      : codeOf(link),
+      : qrView(link),
     h(
       "p",
       { class: "row" },
@@ -109,9 +110,4 @@ function copyButton(link: string): HTMLElement {
   const copy = (): void => void navigator.clipboard.writeText(link).then(() => say(button, "Copied"));
   const button = h("button", { type: "button", "aria-live": "polite", onclick: copy }, "Copy the link");
   return button;
-}
-
-/** The link as a picture for phones. */
-function codeOf(_link: string): Element | null {
-  return null;
 }

@@ -13,6 +13,7 @@ const MOST_DOTS = 40;
 export class FirstSight {
   readonly element: HTMLElement;
   readonly button = h("button", { type: "button", class: "main large", id: "join" }, "Join");
+  private tick: ReturnType<typeof setTimeout> | undefined;
   private readonly here = h("div", { class: "here" });
 
   constructor(detail: Detail, invited: boolean, several: boolean) {
@@ -43,8 +44,11 @@ export class FirstSight {
     this.tell(detail);
   }
 
-  /** Who is here now. */
+  /** Who is here now; a countdown goes on by itself. */
   tell(one: Summary): void {
+    clearTimeout(this.tick);
+    const soon = one.starts_in ?? 0;
+    if (soon > 1) this.tick = setTimeout(() => this.tell({ ...one, starts_in: soon - 1 }), 1000);
     fill(
       this.here,
       dots(one),

@@ -36,13 +36,13 @@ let followHistory: (state: unknown) => void = () => undefined;
 let shown = 0;
 /** federations of this server, as far as this page has heard */
 let hosted = 1;
-/** a view that waits, with the address that it belongs to, while the record is read */
-let record: Node[] = [];
+/** the view that waits, with its address, while the record is read */
 let aside: { hash: string; nodes: Node[]; title: string } | null = null;
+let record: Node[] = [];
 
 /** Which federation is meant, and the invitation that may come with it: /#/NAME, or the link of an invitation. */
 function place(): { name: string; token: string; key: string } {
-  return read(location.hash);
+  return read(aside?.hash ?? location.hash);
 }
 
 /** A view that was just put up is read, and seen, from its beginning. */
@@ -101,9 +101,15 @@ function showFront(found: readonly Summary[], able: Capabilities): void {
 async function one(name: string, token: string, able: Capabilities, current: () => boolean): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
   if (!current()) return view;
+  const now = async (): Promise<Summary> => (await federations()).find((other) => other.name === name) ?? detail;
   if (over(detail)) {
     const late = new LateView(detail, build, hosted > 1);
     stopTaking = () => late.close();
+    stopFollowing = refresh<Summary>(detail, now, (summary) => {
+      if (over(summary)) return;
+      late.close();
+      void show(); // it begins anew
+    });
     return late.element;
   }
   const begin = (what: Begin): void => take(name, what, detail.task);
@@ -120,8 +126,7 @@ async function one(name: string, token: string, able: Capabilities, current: () 
     begin,
   });
   followHistory = (state) => here.follow(state);
-  const now = async (): Promise<Summary> => (await federations()).find((other) => other.name === name) ?? detail;
-  stopFollowing = refresh<Summary>(detail, now, (summary) => here.tell(summary));
+  stopFollowing = refresh<Summary>(detail, now, (summary) => (over(summary) ? void show() : here.tell(summary)));
   return here.element;
 }
 
@@ -183,11 +188,22 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   stopFollowing = follow(detail, {
     round: (entry) => training.noteRound(entry),
     reach: (reach, why) => training.noteReach(reach, why),
+    renewed: () => training.element.prepend(renewed(leave)),
   });
   put(training.element);
   document.title = `Taking part · ${titled(detail.title)} · Sordino`;
   fromTheTop();
   await running.start().catch(() => undefined); // the view has heard of it as an event
+}
+
+/** What whoever took part reads when the federation begins anew: nothing is agreed to by itself. */
+function renewed(back: () => void): HTMLElement {
+  return h(
+    "div",
+    { class: "note good", role: "status", id: "renewed" },
+    h("p", {}, "This federation begins anew. You are not part of it until you join again."),
+    h("p", {}, h("button", { type: "button", class: "main", onclick: back }, "Look at it")),
+  );
 }
 
 async function built(): Promise<Build | null> {
@@ -264,9 +280,10 @@ async function go(from: string): Promise<void> {
   await show();
 }
 
-window.addEventListener("hashchange", ({ oldURL }) => {
-  if (location.hash === "#main") return main.focus();
-  void go(new URL(oldURL).hash).then(fromTheTop);
+window.addEventListener("hashchange", ({ oldURL }) => void go(new URL(oldURL).hash).then(fromTheTop));
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // the address says what is shown, and stays
+  main.focus();
 });
 window.addEventListener("popstate", ({ state }) => followHistory(state));
 

@@ -106,7 +106,7 @@ export class NoiseView {
         h("li", {}, h("i", { class: "less" }), "less"),
         h("li", {}, h("i", { class: "none" }), "no change"),
         h("li", {}, h("i", { class: "more" }), "more"),
-        h("li", {}, sums ? "Each pair of pictures has a scale of its own." : "All pictures have the same scale."),
+        h("li", {}, sums ? "Yours have one scale, and what all changed another." : "All pictures have the same scale."),
       ),
     );
   }
@@ -139,9 +139,10 @@ export class NoiseView {
         : `Round ${round}. ${noiseWords(clear, sent)}`,
     );
     const own = Math.max(reach(sent), clear === null ? 0 : reach(clear));
-    this.before.show(clear, own, round);
-    this.after.show(sent, own, round);
-    this.together.show(change?.values ?? null, change === null || this.task.upload.what !== "sums" ? own : reach(change.values), change?.round ?? round);
+    this.before.show(clear, own);
+    this.after.show(sent, own);
+    const sums = this.task.upload.what === "sums";
+    this.together.show(change?.values ?? null, sums && change !== null ? reach(change.values) : own, change === null ? "" : `Round ${change.round}.`);
   }
 }
 
@@ -166,12 +167,12 @@ class PictureView {
     );
   }
 
-  show(values: Float32Array | null, scale: number, round: number): void {
+  show(values: Float32Array | null, scale: number, when = ""): void {
     this.element.hidden = values === null;
     if (values === null) return;
     const layout = layoutOf(this.task, values.length);
     this.lay(layout, values.length);
-    say(this.when, `Round ${round}.`);
+    say(this.when, when);
     const each = layout.width * layout.height;
     this.canvases.forEach((canvas, k) => paint(canvas, values.subarray(k * each, (k + 1) * each), scale));
   }

@@ -8,7 +8,7 @@ const MARGIN = 4;
 
 /** The dark modules of a QR code as one path, in a square of `size` modules with its margin. */
 export function qrPath(text: string): { size: number; path: string } {
-  const { data, size } = encode(text, { ecc: "M", border: MARGIN });
+  const { data, size } = encode(text, { ecc: "L", border: MARGIN });
   const dark = data.flatMap((row, y) => row.map((on, x) => (on ? `M${x} ${y}h1v1h-1z` : "")));
   return { size, path: dark.join("") };
 }

@@ -25,8 +25,8 @@ export async function recordView(): Promise<HTMLElement> {
       { class: "quiet" },
       "Your page writes this record itself, before anything is sent, and keeps it in this browser only. Your budget is counted from it. It holds no examples. Clearing this site's data deletes it.",
     ),
-    record.lines.length > 0 && checkView(record),
     ...groups.map(groupView),
+    record.lines.length > 0 && checkView(record),
   );
 }
 

@@ -1,6 +1,36 @@
-import { describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { SessionEvent } from "../session/session.ts";
 import { scaleOf } from "./chart.ts";
-import { firstCostsMost } from "./training.ts";
+import { firstCostsMost, onNewerModel } from "./training.ts";
+
+describe("an answer is renewed", () => {
+  const renew = vi.fn();
+  let tell: (event: SessionEvent) => void;
+  const model = (round: number) => tell({ type: "model", round, parameters: new Float32Array() });
+  const measured = (round: number) => tell({ type: "accuracy", round, accuracy: 0.5, loss: null });
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    renew.mockClear();
+    onNewerModel({ subscribe: (listener) => ((tell = listener), () => true) }, renew);
+  });
+  afterEach(() => vi.useRealTimers());
+
+  test("once where the next plan brings the model at once", async () => {
+    measured(1);
+    model(1);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(renew).toHaveBeenCalledTimes(1);
+  });
+
+  test("soon after a round where no plan comes, be it for the pace of rounds, a pause or a spent budget", async () => {
+    model(1);
+    measured(2);
+    expect(renew).toHaveBeenCalledTimes(1);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(renew).toHaveBeenCalledTimes(2);
+  });
+});
 
 describe("the first report", () => {
   test("costs most where each later one adds less", () => {

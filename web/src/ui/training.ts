@@ -23,8 +23,8 @@ interface Setting {
 }
 
 const STOPPED: readonly SessionState[] = ["ended", "left", "failed"];
-/** States in which no plans are answered, so that newer models have to be asked for. */
-const WITHOUT_PLANS: readonly SessionState[] = ["paused", "declined"];
+/** Milliseconds after the end of a round in which the next plan may bring its model. */
+const SOON = 400;
 /** With fewer examples of each class than this a page says that they are few. */
 const FEW = 2;
 
@@ -45,6 +45,7 @@ export class TrainingView {
   private readonly few = h("p", { class: "small quiet", hidden: true });
   private readonly noise: NoiseView;
   private readonly invite: HTMLElement | null;
+  private readonly hero = h("div", { class: "hero" });
   private readonly charts = h("div", { class: "two" });
   private readonly accuracyChart: Chart;
   private readonly budgetChart: Chart;
@@ -53,6 +54,7 @@ export class TrainingView {
   private readonly sentTable = h("table", { hidden: true });
   private readonly statement = h("div");
   private readonly sentWords = h("p", { class: "quiet" });
+  private readonly sent = h("section", { class: "card", "aria-labelledby": "sent", hidden: true });
   private accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
@@ -125,6 +127,26 @@ export class TrainingView {
     );
     fill(this.statement, detailsOf(detail, build, this.accounts));
     fill(
+      this.sent,
+      h("h2", { id: "sent" }, "What has left this page"),
+      this.sentWords,
+      h(
+        "div",
+        { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
+        this.sentTable,
+      ),
+    );
+    fill(
+      this.hero,
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "try" },
+        h("h2", { id: "try" }, "Try the model"),
+        trialView(detail, this.session, (renew) => onNewerModel(this.session, renew)),
+      ),
+      this.invite,
+    );
+    fill(
       this.charts,
       h("div", { class: "card" }, this.accuracyChart.element),
       h("div", { class: "card" }, this.budgetChart.element),
@@ -146,43 +168,15 @@ export class TrainingView {
       ),
       this.troubles,
       this.notes,
-      h(
-        "div",
-        { class: "hero" },
-        h(
-          "section",
-          { class: "card", "aria-labelledby": "try" },
-          h("h2", { id: "try" }, "Try the model"),
-          trialView(detail, this.session, (renew) => this.onModel(renew)),
-        ),
-        this.invite,
-      ),
+      this.hero,
       this.noise.element,
       this.charts,
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "sent" },
-        h("h2", { id: "sent" }, "What has left this page"),
-        this.sentWords,
-        h(
-          "div",
-          { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
-          this.sentTable,
-        ),
-      ),
+      this.sent,
       h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
       this.kept,
       this.device,
       this.statement,
     );
-  }
-
-  /** Calls back when there is a newer model to answer with. */
-  private onModel(renew: () => void): void {
-    this.session.subscribe((event) => {
-      const missed = event.type === "accuracy" && WITHOUT_PLANS.includes(this.session.state);
-      if (event.type === "model" || missed) renew();
-    });
   }
 
   private countFrom(startsIn: number | null): void {
@@ -286,9 +280,9 @@ export class TrainingView {
       new: ["Ready", "Nothing has left this page."],
       preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing has left this page."],
       waiting: this.waitingWords(),
-      training: [`${round}: learning from your examples`, "Nothing has left in this round yet."],
+      training: [`${round}: learning`, "Your page learns from your examples. Nothing has left in this round yet."],
       randomising: [`${round}: adding noise`, "The result is being mixed with noise and written into your record."],
-      sending: [`${round}: sending the noisy summary`, "It is in your record; the server gets exactly those bytes."],
+      sending: [`${round}: sending`, "The noisy summary is in your record; the server gets exactly those bytes."],
       paused: ["Paused", "The federation goes on without you. Nothing leaves while you pause."],
       offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
       declined: [
@@ -311,7 +305,8 @@ export class TrainingView {
     this.progressWords.hidden = this.progress.hidden;
     this.places.element.hidden = !this.isLobby || state === "preparing" || state === "new";
     this.places.show(this.attendance);
-    this.charts.hidden = this.isLobby; // they would be empty
+    this.charts.hidden = this.round === 0; // they would be empty
+    this.hero.hidden = state === "failed"; // nothing computes any more
     if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
     this.device.hidden = stopped;
     say(this.kept, placeWords(state, this.setting.detail));
@@ -411,6 +406,7 @@ export class TrainingView {
   }
 
   private showLedger(entries: readonly LedgerEntry[]): void {
+    this.sent.hidden = false;
     const states = { kept: "kept, not sent yet", sent: "sent", received: "arrived" };
     const total = entries.reduce((sum, { bytes }) => sum + bytes, 0);
     say(
@@ -498,4 +494,16 @@ export function firstCostsMost(spent: readonly number[], next: number | null): b
   const all = next === null || !Number.isFinite(next) ? spent : [...spent, next];
   const [first, ...later] = all.map((value, k) => value - (all[k - 1] ?? 0));
   return first !== undefined && later.length > 0 && later.every((step) => step < 0.9 * first);
+}
+
+/** Calls back when there is a newer model to answer with: one that came with a plan, or one that can be asked for. */
+export function onNewerModel(session: Pick<Session, "subscribe">, renew: () => void): void {
+  let newest = -1;
+  session.subscribe((event) => {
+    if (event.type === "model") {
+      newest = event.round;
+      renew();
+    }
+    if (event.type === "accuracy") setTimeout(() => event.round > newest && renew(), SOON);
+  });
 }

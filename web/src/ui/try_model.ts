@@ -23,6 +23,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   const age = h("p", { class: "small quiet" });
   const answers = h("ol", { class: "answers", "aria-label": "How sure the model is" });
   const seen = h("div", { class: "seen" });
+  const hint = h("span", { class: "draw-here", "aria-hidden": "true" }, "Draw here");
   let timer = 0;
   let asked = 0;
   const tell = (words: string, best = ""): void => {
@@ -42,6 +43,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   const changed = (): void => {
     window.clearTimeout(timer);
     look();
+    hint.hidden = !pad.isEmpty;
     if (!pad.isEmpty) return void (timer = window.setTimeout(() => void ask(), PAUSE));
     asked += 1; // what was asked about is gone
     tell("Draw something: the model answers.");
@@ -52,7 +54,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
     const name = (k: number): string => task.classes[k] ?? String(k);
     if (prediction.round === 0) tell("The model has not learnt yet: it only guesses.");
     else tell("The model says: ", name(prediction.best));
-    say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model after round ${prediction.round}.`);
+    say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model of round ${prediction.round}.`);
     const all = prediction.probabilities.map((share, k) => ({ share, k }));
     const shown = all.length <= MOST_BARS ? all : all.sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
     fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, prediction.round !== 0 && k === prediction.best)));
@@ -65,7 +67,7 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   return h(
     "div",
     { class: "trying" },
-    pad.canvas,
+    h("div", { class: "drawn" }, pad.canvas, hint),
     h(
       "div",
       { class: "heard" },

@@ -175,7 +175,7 @@ export function terms(about: { basis: string; adjacency: string; delta: number }
 export function spentBefore(before: number, budget: { limit: number; basis: string; adjacency: string; delta: number }): string {
   if (!(before > 0)) return "";
   return Number.isFinite(before)
-    ? `Spent before in this browser: epsilon ${epsilon(before)}, beside a usual limit of ${epsilon(budget.limit)} (${terms(budget)}).`
+    ? `Spent before in this browser: epsilon ${epsilon(before)}, beside a limit of ${epsilon(budget.limit)} (${terms(budget)}).`
     : `What you have told from this browser before has no bound (${terms(budget)}).`;
 }
 

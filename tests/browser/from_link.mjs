@@ -1,0 +1,91 @@
+// A visitor with a phone follows a link, joins, waits in the lobby, draws while it trains, and keeps a model that reads drawings.
+import { faults, follow, launch, participant, picture, tell, wanted } from "./pages.mjs";
+
+const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 };
+const browser = await launch();
+const found = [];
+
+async function look(one, name, options = {}) {
+  found.push(...(await faults(one, name)));
+  await picture(one, name, options);
+}
+
+/** Follows the link and takes part with the public examples, as somebody does who only wants to see it. */
+async function join(one, seen = async () => {}) {
+  await one.page.goto(wanted.link);
+  await one.page.waitForSelector("#join");
+  await seen("first-sight");
+  await one.page.click("#join");
+  await one.page.waitForSelector("#agree", { state: "visible" });
+  const consent = await one.page.evaluate(() => document.querySelector("#agree").getBoundingClientRect().top + scrollY);
+  await seen("consent");
+  await one.page.check("#agree");
+  await one.page.click("text=Start taking part");
+  await one.page.waitForSelector("[data-state]");
+  return consent;
+}
+
+/** Draws a one: a stroke from top to bottom. */
+async function drawOne(page) {
+  const pad = page.locator(".pad").first();
+  await pad.scrollIntoViewIfNeeded();
+  const box = await pad.boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.15);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.85, { steps: 12 });
+  await page.mouse.up();
+}
+
+const verdict = (page) => page.textContent(".verdict");
+
+const visitor = await participant(browser, PHONE);
+const consent = await join(visitor, (name) => look(visitor, name));
+await visitor.page.waitForSelector("[data-state=waiting]");
+await visitor.page.waitForSelector(".invite svg");
+await look(visitor, "lobby");
+const alone = await follow(() => true);
+tell({ what: "lobby", consent, state: alone.state, round: alone.round, qr: await visitor.page.locator(".invite svg").count() });
+
+const other = await participant(browser);
+await join(other, (name) => (name === "consent" ? Promise.resolve() : look(other, "first-sight-wide")));
+await follow(({ starts_in }) => typeof starts_in === "number");
+await look(visitor, "countdown");
+await follow(({ round }) => round >= 3, 120);
+await drawOne(visitor.page);
+await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
+tell({ what: "early", verdict: await verdict(visitor.page), state: (await follow(() => true)).state });
+await look(visitor, "training");
+await picture(other, "training-wide");
+await visitor.page.locator(".noise").first().scrollIntoViewIfNeeded();
+await picture(visitor, "noise");
+
+const end = await follow(({ state }) => state === "finished", 200);
+await visitor.page.waitForSelector("[data-state=ended]");
+await visitor.page.click("text=Clear");
+await drawOne(visitor.page);
+await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
+await visitor.page.waitForTimeout(500);
+await look(visitor, "end");
+tell({ what: "end", verdict: await verdict(visitor.page), accuracy: end.accuracy, rounds: end.round });
+
+await visitor.page.goto(`${wanted.server}/#/record`);
+await visitor.page.reload();
+await visitor.page.waitForSelector(".record");
+await look(visitor, "record");
+tell({ what: "record", rows: await visitor.page.locator(".record tbody tr").count() });
+
+const late = await participant(browser, PHONE);
+await late.page.goto(wanted.link);
+await late.page.waitForSelector(".late .pad");
+await drawOne(late.page);
+await late.page.waitForFunction(() => document.querySelector(".answers li") !== null);
+await look(late, "latecomer");
+tell({ what: "late", verdict: await verdict(late.page) });
+
+const operator = await participant(browser);
+await operator.page.goto(`${wanted.server}/live`);
+await operator.page.waitForSelector("h1");
+await operator.page.waitForTimeout(1000);
+await look(operator, "live");
+tell({ what: "faults", found, problems: [visitor, other, late, operator].flatMap(({ problems }) => problems) });
+await browser.close();

@@ -1,0 +1,36 @@
+// Somebody with a table: its columns are matched, the model learns from it, and a form asks the model.
+import { faults, follow, launch, opened, participant, picture, tell, until, wanted } from "./pages.mjs";
+
+const browser = await launch();
+try {
+  const one = await participant(browser, { viewport: { width: 390, height: 844 } });
+  const { page } = one;
+  const found = [];
+  await page.goto(`${wanted.server}/#/${wanted.federation}?token=${wanted.token}`);
+  await page.waitForSelector(".column-names li");
+  const columns = await page.locator(".column-names li").allTextContents();
+  await opened(page);
+  await page.fill("#table-label", wanted.label);
+  await page.setInputFiles("#table-file", wanted.table);
+  await page.waitForSelector(".found .matched");
+  const matched = await page.textContent(".found .matched");
+  await page.check("#agree");
+  await page.click("text=Start taking part");
+  await page.waitForSelector("[data-state]");
+  await follow(({ state }) => state === "finished");
+  await until(one, ["ended"], 20);
+  await page.waitForSelector(".try-table .answers li");
+  found.push(...(await faults(one, "table, end")));
+  const late = await participant(browser, { viewport: { width: 390, height: 844 } });
+  await late.page.goto(`${wanted.server}/`);
+  await late.page.waitForSelector(".late .try-table .answers li");
+  const before = await late.page.textContent(".try-table .answers");
+  await late.page.fill("#column-0", "95");
+  await late.page.waitForFunction((text) => document.querySelector(".try-table .answers").textContent !== text, before);
+  found.push(...(await faults(late, "table, late")));
+  await picture(late, "table");
+  tell({ what: "table", columns, matched, fields: await late.page.locator(".table-fields input").count(), found });
+  tell({ what: "problems", found: [...one.problems, ...late.problems] });
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,43 @@
+"""From a link to a trained model that reads an own drawing: a phone's screen, a fresh profile, and the default federation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browser.stage import Browser, play, served
+
+SCREEN = 844  #: height of a phone's screen, in its own pixels
+
+
+def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawing(
+    browser: Browser, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    with served(tmp_path, "--gather", "6", "--pace", "1") as server:
+        link = re.search(r"https?://\S+#\S+", server.said())
+        assert link is not None
+        told = play("from_link", browser, server, federation="proven-digits-pages", link=link[0])
+
+    with subtests.test("consent stands on the second screen"):
+        assert told["lobby"]["consent"] < 2 * SCREEN
+
+    with subtests.test("one alone waits in the lobby, with a code to invite others"):
+        assert (told["lobby"]["state"], told["lobby"]["round"]) == ("waiting", 0)
+        assert told["lobby"]["qr"] >= 1
+
+    with subtests.test("the model answers while it learns"):
+        assert told["early"]["state"] == "training"
+
+    with subtests.test("the trained model reads the drawing, for the visitor and for a latecomer"):
+        assert told["end"]["accuracy"] > 0.7
+        assert told["end"]["verdict"].endswith(": 1")
+        assert told["late"]["verdict"] == told["end"]["verdict"]
+
+    with subtests.test("the record has every report, also after a reload"):
+        assert told["record"]["rows"] >= told["end"]["rounds"]
+
+    with subtests.test("nothing breaks and nothing is wider than the phone"):
+        assert told["faults"]["found"] == []
+        assert told["faults"]["problems"] == []
