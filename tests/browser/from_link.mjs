@@ -1,7 +1,7 @@
 // A visitor with a phone follows a link, joins, waits in the lobby, draws while it trains, and keeps a model that reads drawings.
 import { faults, follow, launch, participant, picture, tell, wanted } from "./pages.mjs";
 
-const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2 };
+const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 1.5 };
 const browser = await launch();
 const found = [];
 
@@ -49,11 +49,14 @@ tell({ what: "lobby", consent, state: alone.state, round: alone.round, qr: await
 const other = await participant(browser);
 await join(other, (name) => (name === "consent" ? Promise.resolve() : look(other, "first-sight-wide")));
 await follow(({ starts_in }) => typeof starts_in === "number");
+await visitor.page.waitForTimeout(1200); // it is told once a second
+await visitor.page.locator(".invite .qr").scrollIntoViewIfNeeded();
 await look(visitor, "countdown");
 await follow(({ round }) => round >= 3, 120);
 await drawOne(visitor.page);
 await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 tell({ what: "early", verdict: await verdict(visitor.page), state: (await follow(() => true)).state });
+await visitor.page.evaluate(() => scrollTo(0, 0));
 await look(visitor, "training");
 await picture(other, "training-wide");
 await visitor.page.locator(".noise").first().scrollIntoViewIfNeeded();
