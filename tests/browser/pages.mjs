@@ -67,6 +67,7 @@ export async function throttle({ context, page }, times) {
 /** From the address of a federation to the button that starts it, with the sample. */
 export async function join_(one, { invite = "", server = wanted.server, before = async () => {} } = {}) {
   const query = invite === "" ? "" : `?token=${encodeURIComponent(invite)}`;
+  await one.page.goto("about:blank"); // else a view from before is there for a moment, with a button of its own
   await one.page.goto(`${server}/#/${wanted.federation}${query}`);
   await opened(one.page);
   await before(one.page);
