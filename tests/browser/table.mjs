@@ -21,7 +21,7 @@ try {
   await until(one, ["ended"], 20);
   await page.waitForSelector(".try-table .answers li");
   found.push(...(await faults(one, "table, end")));
-  const late = await participant(browser, { viewport: { width: 390, height: 844 } });
+  const late = await participant(browser, { viewport: { width: 390, height: 844 }, deviceScaleFactor: 1.5 });
   await late.page.goto(`${wanted.server}/`);
   await late.page.waitForSelector(".late .try-table .answers li");
   const before = await late.page.textContent(".try-table .answers");

@@ -1,4 +1,4 @@
-"""From a link to a trained model that reads an own drawing: a phone's screen, a fresh profile, and the default federation."""
+"""From a link to a trained model that reads an own drawing: a fresh profile on a phone, and the default federation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.stage import Browser, play, served
+from tests.browser.stage import Browser, Server, play, served
 
 SCREEN = 844  #: height of a phone's screen, in its own pixels
+
+
+def link_of(server: Server) -> str:
+    """The link that the server has printed."""
+    found = re.search(r"https?://\S+#\S+", server.said())
+    assert found is not None
+    return found[0]
 
 
 def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawing(
     browser: Browser, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     with served(tmp_path, "--gather", "6", "--pace", "1") as server:
-        link = re.search(r"https?://\S+#\S+", server.said())
-        assert link is not None
-        told = play("from_link", browser, server, federation="proven-digits-pages", link=link[0])
+        told = play("from_link", browser, server, federation="proven-digits-pages", link=link_of(server))
 
     with subtests.test("consent stands on the second screen"):
         assert told["lobby"]["consent"] < 2 * SCREEN

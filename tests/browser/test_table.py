@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 from tests.browser.stage import Browser, play, served
 
@@ -60,11 +61,16 @@ def write_visits(folder: Path) -> Path:
     return folder / "visits.csv"
 
 
-def test_a_table_is_matched_learnt_from_and_asked_about(browser: Browser, tmp_path: Path) -> None:
-    table = write_visits(tmp_path)
-    with served(tmp_path, "visits.toml", "--invite", "--gather", "0") as server:
+def play_table(folder: Path, browser: Browser) -> dict[str, Any]:
+    """Take part with a table, and try the model that came out of it."""
+    table = write_visits(folder)
+    with served(folder, "visits.toml", "--invite", "--gather", "0") as server:
         token = re.findall(r"token=([^&\s]+)", server.said())[0]
-        told = play("table", browser, server, federation="visits", token=token, table=str(table), label="outcome")
+        return play("table", browser, server, federation="visits", token=token, table=str(table), label="outcome")
+
+
+def test_a_table_is_matched_learnt_from_and_asked_about(browser: Browser, tmp_path: Path) -> None:
+    told = play_table(tmp_path, browser)
     assert told["table"]["columns"] == list(COLUMNS)
     assert all(name in told["table"]["matched"] for name in (*COLUMNS, "outcome"))
     assert "ward" not in told["table"]["matched"]
