@@ -45,6 +45,8 @@ export class TrainingView {
   private readonly few = h("p", { class: "small quiet", hidden: true });
   private readonly noise: NoiseView;
   private readonly invite: HTMLElement | null;
+  /** On a phone the code stands below the pad. */
+  private readonly toInvite = h("button", { type: "button", class: "plain to-invite", onclick: () => this.invite?.scrollIntoView() }, "Invite others ↓");
   private readonly hero = h("div", { class: "hero" });
   private readonly charts = h("div", { class: "two" });
   private readonly accuracyChart: Chart;
@@ -162,6 +164,7 @@ export class TrainingView {
         this.now,
         this.more,
         this.places.element,
+        this.toInvite,
         this.progress,
         this.progressWords,
         this.few,
@@ -308,6 +311,7 @@ export class TrainingView {
     this.charts.hidden = this.round === 0; // they would be empty
     this.hero.hidden = state === "failed"; // nothing computes any more
     if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
+    this.toInvite.hidden = this.invite === null || this.invite.hidden;
     this.device.hidden = stopped;
     say(this.kept, placeWords(state, this.setting.detail));
     this.kept.hidden = this.kept.textContent === "";
