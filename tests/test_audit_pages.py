@@ -19,6 +19,13 @@ def test_the_table_of_audited_runs_is_that_of_the_records(tmp_path):
     assert copy.read_text() == text, "run: python -m benchmarks.audits"
 
 
+def test_the_page_names_every_delta_of_its_rows():
+    page = " ".join(audits.PAGE.read_text().partition("Delta is ")[2].split())
+    rows = [row for row in json.loads(audits.RESULTS.read_text()) if row["adjacency"] != "coordinate"]
+    unusual = {f"{row['delta']:g} for `{row['recipe']}`" for row in rows if row["delta"] != 1e-5}
+    assert unusual and all(named in page for named in unusual)
+
+
 def test_every_planted_fault_is_recorded_as_caught_with_every_seed():
     recorded = json.loads(faults.RESULTS.read_text())
     assert [row["fault"] for row in recorded] == [fault.name for fault in FAULTS]
