@@ -35,12 +35,32 @@ def test_the_figures_between_the_tables_are_those_of_the_records(figure):
 
 
 EXCHANGED = {  # what the page has for a record exchanged: the row, and who looks
+    "1.07": ("headlines: MNIST, epsilon 0.5, 2 clients, alone", "server"),
     "2.15": ("headlines: MNIST, epsilon 1, 100 clients, summed", "summed"),
     "9.07": ("headlines: Fashion-MNIST, epsilon 4, 200 clients, alone", "server"),
     "24.4": ("headlines: CIFAR-10, epsilon 10, 500 clients, alone", "server"),
     "31.1": ("headlines: MNIST, epsilon 1, 100 clients, summed", "server"),
     "inf": ("headlines: CIFAR-10, epsilon 10, 500 clients, summed", "server"),
 }
+
+
+PAPERS = {  # what the papers' pages say of proven runs
+    "ldp-fl": ("headlines: MNIST, epsilon 1, 100 clients, summed", "headlines: MNIST, epsilon 1, 100 clients, alone"),
+    "ldp-fed": (
+        "headlines: Fashion-MNIST, epsilon 1, 50 clients, summed",
+        "headlines: Fashion-MNIST, epsilon 1, 50 clients, alone",
+    ),
+    "ldpfl": ("headlines: MNIST, epsilon 0.5, 2 clients, alone",),
+    "personalized": ("budgets: digits, own budgets, alone",),
+    "webfed": ("headlines: MNIST, epsilon 3, 5 clients, alone",),
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_papers_pages_have_the_recorded_figures_of_proven_runs(paper):
+    page = " ".join((proven.PAGE.parent / "papers" / f"{paper}.md").read_text().split())
+    for row in PAPERS[paper]:
+        assert f"{float(proven.figure_of(row).split()[0]):.1f} %" in page
 
 
 @pytest.mark.parametrize("figure", EXCHANGED)
