@@ -3,12 +3,41 @@
 import json
 import re
 
+import pytest
 from benchmarks import audits, faults
 from benchmarks.simulation import insert
 
+from sordino.audits import lower_bound
 from sordino.audits.faults import FAULTS
+from sordino.mechanisms import BitRandomizer, Exponential, Gaussian, Laplace, Mechanism, RandomizedSign, TwoPoint
+from sordino.report.words import lower, upper
 
 CHECKS = audits.PAGE.with_name("checks.md")
+SHOWN = [  # what the page says of the papers: the attack, and its figures
+    (BitRandomizer, "one feature of 10 bits", "audited", "9.49"),
+    (TwoPoint, "shuffled upload of 500 values", "audited", "3.17"),
+    (TwoPoint, "shuffled upload of 500 values", "proven", "15.5"),
+    (Gaussian, "one value, one round", "proven", "73.5"),
+    (RandomizedSign, "one value", "proven", "0.834"),
+]
+
+
+def attacks(mechanism: type[Mechanism]) -> list[lower_bound.AuditRow]:
+    """The attacks of `sordino audit --all` on what papers claim."""
+    return [lower_bound.run(case) for case in mechanism.audit_cases(1.0) if case.claim is not None]
+
+
+@pytest.mark.parametrize(("mechanism", "unit", "column", "figure"), SHOWN)
+def test_attacks_on_the_papers_formulas_show_what_the_page_says(mechanism, unit, column, figure):
+    assert figure in audits.PAGE.read_text()
+    found = next(row for row in attacks(mechanism) if row.unit == unit)
+    assert (lower(found.audited) if column == "audited" else upper(found.proven)) == figure
+
+
+def test_a_formula_of_each_paper_but_ldp_fed_is_refuted():
+    papers = (BitRandomizer, TwoPoint, Gaussian, Laplace)
+    assert all(lower_bound.REFUTED in {row.verdict for row in attacks(mechanism)} for mechanism in papers)
+    assert lower_bound.REFUTED not in {row.verdict for row in attacks(Exponential)}
 
 
 def test_the_table_of_audited_runs_is_that_of_the_records(tmp_path):
