@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 import pytest
 from benchmarks import audits, faults
@@ -22,6 +23,7 @@ SHOWN = [  # what the page says of the papers: the attack, and its figures
 ]
 
 
+@cache
 def attacks(mechanism: type[Mechanism]) -> list[lower_bound.AuditRow]:
     """The attacks of `sordino audit --all` on what papers claim."""
     return [lower_bound.run(case) for case in mechanism.audit_cases(1.0) if case.claim is not None]

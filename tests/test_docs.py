@@ -6,7 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sordino.mechanisms import Box, Gaussian, L2Ball, Piecewise, PrivUnitG, RandomizedSign, TwoPoint
+from sordino.mechanisms import (
+    BitRandomizer,
+    BitString,
+    Box,
+    Gaussian,
+    L2Ball,
+    Laplace,
+    Piecewise,
+    PrivUnitG,
+    RandomizedSign,
+    TwoPoint,
+)
 from sordino.privacy import accountant, amplification
 from tests.test_why_page import number, rounded_as
 
@@ -80,3 +91,28 @@ def test_all_weights_of_a_client_lose_what_the_page_on_personal_budgets_says(set
         losses = [mechanism.guarantee(values=values).loss] * noise["rounds"]
         found = accountant.compose(losses).epsilon(noise["delta"])
         assert number(stated.strip()) == pytest.approx(rounded_as(stated, found))
+
+
+@pytest.mark.parametrize(("a", "row"), [(10.0, "proven, alpha = 10, as in the paper"), (4.0, "proven, alpha = 4")])
+def test_theorem_2_of_ldpfl_loses_what_its_page_says(a, row):
+    page = (ROOT / "docs" / "papers" / "ldpfl.md").read_text()
+    (cells,) = [line.strip("| ").split(" | ")[1:] for line in page.splitlines() if line.startswith(f"| {row} |")]
+    for bits, cell in zip((10_240, 11_520, 20_480), cells, strict=True):
+        loss = BitRandomizer.theorem2(0.5, BitString(bits), a=a).guarantee().loss
+        assert number(cell) == pytest.approx(accountant.epsilon(loss), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("row", "mechanism"),
+    [
+        ("2C, each weight clipped to [-C, C]", Laplace(3.0, Box(0.0, 1.0))),
+        ("2C/m, m = 300 records", Laplace(3.0, Box(0.0, 9.0), records=300)),
+    ],
+    ids=["2C", "2C/m"],
+)
+def test_readings_of_webfed_lose_what_its_page_says(row, mechanism):
+    page = (ROOT / "docs" / "papers" / "webfed.md").read_text()
+    (cells,) = [line.strip("| ").split(" | ")[1:4] for line in page.splitlines() if line.startswith(f"| {row} |")]
+    upload = accountant.epsilon(mechanism.guarantee(values=61_706).loss)
+    for cell, found in zip(cells, (upload / 61_706, upload, 200 * upload), strict=True):
+        assert number(cell) == pytest.approx(rounded_as(cell, found))
