@@ -75,6 +75,8 @@ JOBS = (
             "clients.budget.limit=20",
         ),
     ),
+    Job("proven-digits"),
+    Job("proven-mnist", ("data.train_limit=6000", "split.clients=10", "rounds.count=11")),
 )  # fmt: skip
 
 

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-VECTORS = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())
+GOLDEN = Path(__file__).parent / "golden"
+VECTORS = json.loads((GOLDEN / "vectors.json").read_text())
+WEB = json.loads((GOLDEN / "web.json").read_text())
+WEB_STREAM = {"key_hex": WEB["key_hex"], "client": 0, "round": 0, "purpose": 1, "tensor": 0}
 mp = mpmath.mp.clone()  # a context of its own, so that no other test sees this precision
 mp.prec = 400
 f32 = np.float32
@@ -29,18 +32,18 @@ def sha256(numbers, form):
 # Keystream
 
 
-def words(start, count):
-    """Words start .. start + count - 1 of the vectors' stream."""
-    encryptor = Cipher(algorithms.AES(bytes.fromhex(VECTORS["key_hex"])), modes.ECB()).encryptor()
-    fields = [VECTORS[name] for name in ("client", "round", "purpose", "tensor")]
+def words(start, count, of=VECTORS):
+    """Words start .. start + count - 1 of a stream, the vectors' unless another is given."""
+    encryptor = Cipher(algorithms.AES(bytes.fromhex(of["key_hex"])), modes.ECB()).encryptor()
+    fields = [of[name] for name in ("client", "round", "purpose", "tensor")]
     first, end = start // 4, -(-(start + count) // 4)
     stream = b"".join(encryptor.update(struct.pack(">IIHHI", *fields, block)) for block in range(first, end))
     return struct.unpack_from(f"<{count}I", stream, 4 * (start - 4 * first))
 
 
-def lanes(j, count):
+def lanes(j, count, of=VECTORS):
     """The lanes of value j, where a value takes `count` lanes."""
-    w = words(2 * count * j, 2 * count)
+    w = words(2 * count * j, 2 * count, of)
     return [low + (high << 32) for low, high in zip(w[::2], w[1::2], strict=True)]
 
 
@@ -170,6 +173,29 @@ def gaussian_weights(shape, deviation, reach):
     return [*reversed(side), 2**64 - 2 * sum(side), *side]
 
 
+def balanced_plan(bits):
+    """(levels, bits between them, the variance of one table) of a discrete Gaussian with sigma = 2^bits."""
+    levels = 1
+    while bits - (levels - 1) * ((bits - 1) // levels) > 9:
+        levels += 1
+    digit = (bits - 1) // levels if levels > 1 else 0
+    return levels, digit, Fraction(4**bits, sum(4 ** (digit * i) for i in range(levels)))
+
+
+def balanced_weights(variance, reach):
+    """Weights of k = -reach .. reach: rounded up in the tails, at the cost of |k| <= one deviation."""
+    step, decay = (int(mp.floor(2**256 * exp(-power / variance))) for power in (Fraction(1, 2), 1))
+    shapes = [2**256]
+    while len(shapes) <= reach:
+        shapes.append(shapes[-1] * step >> 256)
+        step = step * decay >> 256
+    inner, total = math.ceil(math.sqrt(variance)), shapes[0] + 2 * sum(shapes[1:])
+    outer = [max(1, -(-(shape << 64) // total)) for shape in shapes[inner + 1 :]]
+    room, wanted = 2**64 - 2 * sum(outer), shapes[0] + 2 * sum(shapes[1 : inner + 1])
+    side = [shape * room // wanted for shape in shapes[1 : inner + 1]] + outer
+    return [*reversed(side), 2**64 - 2 * sum(side), *side]
+
+
 # The vectors
 
 
@@ -253,6 +279,20 @@ def test_gaussian_weights_outputs_and_bytes_follow_from_sigma(row):
     ]
     assert output == row["output"]
     assert encode_numbers(output, -limit, limit) == row["report_hex"]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"2^{row['bits']}") for row in WEB["whole_noise"]])
+def test_discrete_gaussian_weights_and_draws_follow_from_sigma(row):
+    levels, digit, variance = balanced_plan(row["bits"])
+    reach = math.ceil(28.1 * math.sqrt(variance)) + 1
+    assert (levels, digit, reach) == (row["levels"], row["digit"], row["offset"])
+    weights = balanced_weights(variance, reach)
+    assert sha256(weights, "Q") == row["sha256"]
+    table = alias_table(weights)
+    draws = [
+        sum((table(u) - reach) << (digit * i) for i, u in enumerate(lanes(j, levels, WEB_STREAM))) for j in range(8)
+    ]
+    assert draws == row["draws"]
 
 
 def test_reported_bits_follow_from_thresholds_rounded_towards_each_other():

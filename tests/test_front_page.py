@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.proven import readme_table
 
-from tests.test_why_page import RUNS, number, statement_rows
+from tests.test_why_page import RUNS, number, rounded_as, statement_rows
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,7 +41,13 @@ def test_epsilons_of_the_papers_are_those_of_the_records(paper, claimed, proven)
     found = statement_rows(paper, *RUNS[paper])
     assert {row["claimed"] for row in found} == {number(claimed)}
     worst = max(float("inf") if row["proven"] == "infinite" else row["proven"] for row in found)
-    assert number(proven) == pytest.approx(worst, rel=0.005)
+    assert number(proven) == rounded_as(proven, worst)
+
+
+def test_what_holds_without_the_shuffler_stands_beside_what_holds_behind_it():
+    (direct,) = {row["proven"] for row in statement_rows("ldp-fl", "headline-mnist", "client", "server")}
+    stated = re.findall(r"[\d,]+\d", PAGE.partition("trusted shuffler, ")[2])[0]
+    assert number(stated) == rounded_as(stated, direct)
 
 
 def test_it_is_short():

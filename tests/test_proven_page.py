@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
-from benchmarks import proven
+from benchmarks import audits, proven
 from benchmarks.simulation import insert
+
+from sordino.report.words import lower, upper
 
 PAGE = proven.PAGE.read_text()
 SENTENCES = {  # figures of the page's text, and the recorded rows that they are about
@@ -32,9 +34,52 @@ def test_the_figures_between_the_tables_are_those_of_the_records(figure):
     assert {proven.figure_of(key) for key in SENTENCES[figure]} == {figure}
 
 
-def test_a_record_exchanged_loses_as_much_as_the_page_says():
-    exchanged = proven.epsilon_of("splits: at random, summed", "summed", "record (replace)")
-    assert exchanged in PAGE and exchanged == "2.15"
+EXCHANGED = {  # what the page has for a record exchanged: the row, and who looks
+    "1.07": ("headlines: MNIST, epsilon 0.5, 2 clients, alone", "server"),
+    "2.15": ("headlines: MNIST, epsilon 1, 100 clients, summed", "summed"),
+    "9.07": ("headlines: Fashion-MNIST, epsilon 4, 200 clients, alone", "server"),
+    "24.4": ("headlines: CIFAR-10, epsilon 10, 500 clients, alone", "server"),
+    "31.1": ("headlines: MNIST, epsilon 1, 100 clients, summed", "server"),
+    "inf": ("headlines: CIFAR-10, epsilon 10, 500 clients, summed", "server"),
+}
+
+
+PAPERS = {  # what the papers' pages say of proven runs
+    "ldp-fl": ("headlines: MNIST, epsilon 1, 100 clients, summed", "headlines: MNIST, epsilon 1, 100 clients, alone"),
+    "ldp-fed": (
+        "headlines: Fashion-MNIST, epsilon 1, 50 clients, summed",
+        "headlines: Fashion-MNIST, epsilon 1, 50 clients, alone",
+    ),
+    "ldpfl": ("headlines: MNIST, epsilon 0.5, 2 clients, alone",),
+    "personalized": ("budgets: digits, own budgets, alone",),
+    "webfed": ("headlines: MNIST, epsilon 3, 5 clients, alone",),
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_papers_pages_have_the_recorded_figures_of_proven_runs(paper):
+    page = " ".join((proven.PAGE.parent / "papers" / f"{paper}.md").read_text().split())
+    for row in PAPERS[paper]:
+        assert f"{float(proven.figure_of(row).split()[0]):.1f} %" in page
+
+
+@pytest.mark.parametrize("figure", EXCHANGED)
+def test_a_record_exchanged_loses_as_much_as_the_page_says(figure):
+    row, adversary = EXCHANGED[figure]
+    assert figure in PAGE
+    assert proven.epsilon_of(row, adversary, "record (replace)") == figure
+
+
+def test_attacks_on_proven_runs_found_what_the_page_says():
+    recorded = [row for row in json.loads(audits.RESULTS.read_text()) if row["recipe"].startswith("proven-")]
+    whole = [row for row in recorded if row["unit"].startswith("the whole run") and row["adversary"] != "model reader"]
+    found = [(row["command"].replace("'", ""), upper(row["proven"]), lower(row["audited"])) for row in whole]
+    table = re.findall(r"^\| (.*) \| .* \| ([\d.]+) \| ([\d.]+) \|$", PAGE.partition("## Attacked")[2], re.MULTILINE)
+    command, shown = "", []
+    for run, epsilon, audited in table:
+        command = command if run == "the same" else run.strip("`")
+        shown.append((command, epsilon, audited))
+    assert sorted(shown) == sorted(found) and len(shown) == 3
 
 
 def test_the_federation_of_processes_did_what_the_page_says():

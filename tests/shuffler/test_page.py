@@ -62,6 +62,13 @@ def test_the_costs_of_the_page_are_those_recorded():
     assert lines == [place[0], *place[2:]], "run: python -m benchmarks.shuffler --write"
 
 
+def test_against_the_server_the_example_has_the_epsilon_that_stands_beside_it():
+    recipe = Recipe.from_toml(RECIPE)
+    local = equal_bits_epsilon(recipe.clients.epsilon, 650 * recipe.rounds.count, 1e-5)
+    (stated,) = re.findall(r"against the server it is ([\d,]+)", PAGE)
+    assert 0 <= int(stated.replace(",", "")) - local < 10
+
+
 def test_what_groups_give_away():
     found = [int(text.replace(",", "")) for text in re.findall(r"^\| \d[^|]*\| [\d,]+ \| ([\d,]+)", PAGE, re.MULTILINE)]
     values, clients, delta = 21_840, 100, 1e-5
