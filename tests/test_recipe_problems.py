@@ -135,7 +135,7 @@ SINGLE: dict[str, tuple[str, Any, str]] = {
         "training.epoch: unknown key; did you mean 'epochs'? keys here: steps, epochs",
     ),
     "misplaced strength": ("method.epsilon", 1.0, "method.epsilon: unknown key; did you mean 'clients.epsilon'? "),
-    "misplaced key": ("epochs", 1, "epochs: unknown key; did you mean 'training.epochs'? keys here: name, title, summary"),
+    "misplaced key": ("epochs", 1, "epochs: unknown key; did you mean 'training.epochs'? keys here: name, title"),
     "option of a model": (
         "model.norm",
         "group",
