@@ -339,3 +339,10 @@ def test_the_guide_says_what_the_noise_of_a_head_proves():
     found = planned(*command_of_the_guide("--mechanism private-head"))
     assert found["honest"] == 80 and found["proven"] <= 1.0 and f"{found['proven_alone']:.3g}" == "12.5"
     assert "80 honest" in PAGE and "12.5" in PAGE
+
+
+@pytest.mark.parametrize(("given", "delta"), [((), 1e-5), (("--delta", "1e-6"), 1e-6)])
+def test_an_epsilon_of_ones_own_keeps_the_recipes_delta(given, delta):
+    recipe = ("quickstart", "--set", "rounds.count=2", "--set", "clients.budget=")
+    (row,) = planned(*recipe, "--epsilon", "1", *given)
+    assert row["round"]["delta"] == delta
