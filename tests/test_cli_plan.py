@@ -242,6 +242,8 @@ def test_the_guide_says_what_is_left_of_an_update_where_noise_is_louder_than_it_
 
 
 def test_the_other_figures_of_the_guide_are_what_its_commands_print():
+    text = run(*command_of_the_guide("quickstart")).stdout
+    assert all(figure in text and figure in PAGE for figure in ("13.596", "0.866"))
     silo = command_of_the_guide("--mechanism dp-sgd")
     for more, figures in (((), ("1.6707", "4.32")), (("--adjacency", "record-replace"), ("3.0338", "4.03"))):
         text = run(*silo, *more).stdout
