@@ -230,9 +230,11 @@ def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:
         return name, _text_of(path), path.resolve().parent
     if path.suffix == ".toml" or path.name != name:
         raise InvalidInput(f"{name}: there is no such file")
+    own = f"{name}.toml"
+    meant = f"did you mean {own!r}? " if Path(own).is_file() else nearest(name, shipped())
     raise InvalidInput(
-        f"there is no recipe {name!r}; {nearest(name, shipped())}shipped: {', '.join(shipped())}; "
-        "one of your own is given by its path, such as ./mine.toml"
+        f"there is no recipe {name!r}; {meant}`sordino recipes` lists what is shipped; one of your own is given by its "
+        "path, such as ./mine.toml"
     )
 
 
