@@ -90,6 +90,11 @@ class Headline:
     floors: tuple[float | None, float | None]
     on_page: bool = True
 
+    @property
+    def setting(self) -> str:
+        """The name without its epsilon, which has a column of its own."""
+        return self.name.replace(f", epsilon {self.epsilon:g}", "")
+
     def cases(self) -> Iterator[Case]:
         common = {"split.clients": self.clients, "clients.epsilon": self.epsilon}
         if self.summed is not None:
@@ -423,18 +428,14 @@ def epsilon_of(key: str, adversary: str, adjacency: str = "record (add/remove)")
 
 
 def headline_table() -> list[list[str]]:
-    rows = [
-        ["headline", "paper", "proven of the paper's run", "summed", "epsilon", "of one report", "alone", "epsilon"]
-    ]
+    rows = [["setting", "epsilon", "paper", "its epsilon, proven", "summed", "of one report", "alone"]]
     for each in HEADLINES:
         key = f"headlines: {each.name}"
         if not each.on_page or not any(figure_of(f"{key}, {mode}") for mode in ("summed", "alone")):
             continue
         rows.append([
-            each.name, f"{each.figure:g} ({each.paper})", each.proven,
-            figure_of(f"{key}, summed", 3), epsilon_of(f"{key}, summed", "summed"),
-            epsilon_of(f"{key}, summed", "server"),
-            figure_of(f"{key}, alone", 3), epsilon_of(f"{key}, alone", "server"),
+            each.setting, f"{each.epsilon:g}", f"{each.figure:g} ({each.paper})", each.proven,
+            figure_of(f"{key}, summed", 3), epsilon_of(f"{key}, summed", "server"), figure_of(f"{key}, alone", 3),
         ])  # fmt: skip
     return rows
 
@@ -462,14 +463,13 @@ def rounds_table() -> list[list[str]]:
 
 def readme_table() -> list[list[str]]:
     """The same in short: the papers' own headlines."""
-    rows = [["setting", "epsilon", "paper", "proven of its run", "Sordino, summed", "Sordino, alone"]]
+    rows = [["setting", "epsilon", "paper", "its epsilon, proven", "Sordino, summed", "Sordino, alone"]]
     for each in HEADLINES:
         key = f"headlines: {each.name}"
         found = figure_of(f"{key}, summed"), figure_of(f"{key}, alone")
         if any(found) and each.proven:
             paper = f"{each.figure:g} ({each.paper})"
-            setting = each.name.replace(f", epsilon {each.epsilon:g}", "")
-            rows.append([setting, f"{each.epsilon:g}", paper, each.proven, *(
+            rows.append([each.setting, f"{each.epsilon:g}", paper, each.proven, *(
                 f"**{figure}**" if figure and float(figure.split()[0]) >= each.figure else figure for figure in found
             )])  # fmt: skip
     return rows

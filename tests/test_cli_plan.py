@@ -242,6 +242,8 @@ def test_the_guide_says_what_is_left_of_an_update_where_noise_is_louder_than_it_
 
 
 def test_the_other_figures_of_the_guide_are_what_its_commands_print():
+    text = run(*command_of_the_guide("quickstart")).stdout
+    assert all(figure in text and figure in PAGE for figure in ("13.596", "0.866"))
     silo = command_of_the_guide("--mechanism dp-sgd")
     for more, figures in (((), ("1.6707", "4.32")), (("--adjacency", "record-replace"), ("3.0338", "4.03"))):
         text = run(*silo, *more).stdout
@@ -339,3 +341,10 @@ def test_the_guide_says_what_the_noise_of_a_head_proves():
     found = planned(*command_of_the_guide("--mechanism private-head"))
     assert found["honest"] == 80 and found["proven"] <= 1.0 and f"{found['proven_alone']:.3g}" == "12.5"
     assert "80 honest" in PAGE and "12.5" in PAGE
+
+
+@pytest.mark.parametrize(("given", "delta"), [((), 1e-5), (("--delta", "1e-6"), 1e-6)])
+def test_an_epsilon_of_ones_own_keeps_the_recipes_delta(given, delta):
+    recipe = ("quickstart", "--set", "rounds.count=2", "--set", "clients.budget=")
+    (row,) = planned(*recipe, "--epsilon", "1", *given)
+    assert row["round"]["delta"] == delta

@@ -28,6 +28,20 @@ def test_the_tables_are_those_of_the_records(tmp_path):
     assert copy.read_text() == PAGE, "run: python -m benchmarks.proven --tables"
 
 
+def test_every_headline_keeps_to_its_epsilon():
+    for each in proven.HEADLINES:
+        for mode, adversary in (("summed", "summed"), ("alone", "server")):
+            rows = proven.recorded().get(f"headlines: {each.name}, {mode}", [])
+            figures = [
+                figure
+                for row in rows
+                for terms, figure in row["proven"].items()
+                if terms.startswith(f"record (add/remove), {adversary}")
+            ]
+            assert len(figures) == len(rows)
+            assert all(figure <= each.epsilon for figure in figures)
+
+
 @pytest.mark.parametrize("figure", SENTENCES)
 def test_the_figures_between_the_tables_are_those_of_the_records(figure):
     assert figure in PAGE

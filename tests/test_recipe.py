@@ -395,7 +395,7 @@ def test_a_held_out_fraction_and_known_names_are_no_paths(tmp_path):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("quickstrat", "did you mean 'quickstart'? shipped: "),
+        ("quickstrat", "did you mean 'quickstart'?"),
         ("nowhere/mine.toml", "nowhere/mine.toml: there is no such file"),
         ("mine.toml", "mine.toml: there is no such file"),
     ],
@@ -403,6 +403,13 @@ def test_a_held_out_fraction_and_known_names_are_no_paths(tmp_path):
 def test_recipes_that_are_not_there_are_named(given, sentence):
     with pytest.raises(InvalidInput, match=sentence.replace("?", r"\?")):
         Recipe.load(given)
+
+
+def test_a_recipe_of_ones_own_named_without_its_ending_is_pointed_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wards.toml").touch()
+    with pytest.raises(InvalidInput, match=r"'wards\.toml'"):
+        Recipe.load("wards")
 
 
 def test_files_that_are_not_text_are_refused(tmp_path):

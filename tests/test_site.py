@@ -165,3 +165,9 @@ def test_links_between_files_become_links_between_pages(src, link, wanted, monke
 )
 def test_markdown_is_read_as_on_github(text, wanted):
     assert hooks.as_on_github(text) == wanted
+
+
+@pytest.mark.unit
+def test_an_option_in_a_sentence_stays_on_one_line():
+    html = hooks.whole_options("without <code>run --dry-run a--b</code>, --so")
+    assert html == 'without <code>run <span class="option">--dry-run</span> a--b</code>, --so'

@@ -265,6 +265,15 @@ def mentions(html: str, src: str) -> str:
     return "".join(part if n % 2 else re.sub(r"docs/([\w/-]+)\.md", link, part) for n, part in enumerate(parts))
 
 
+def whole_options(html: str) -> str:
+    """Mark the options of commands in a sentence, so that no line ends within their hyphens."""
+    return re.sub(
+        r"<code>[^<]*</code>",
+        lambda code: re.sub(r"(?<![\w-])--[a-z][\w-]*", r'<span class="option">\g<0></span>', code[0]),
+        html,
+    )
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is generated, and turn links between files into links between pages."""
     if page.file.src_uri == "index.md":
@@ -277,8 +286,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep a figure and its spread on one line; lay out what comes before the front page's first section."""
+    """Keep a figure and its spread on one line, and an option; lay out what precedes the front page's first section."""
     src = page.file.src_uri
+    html = whole_options(html)
     if src != "index.md":
         return mentions(html.replace(" ± ", "&nbsp;±&nbsp;"), src)
     first, mark, rest = html.partition("<h2")

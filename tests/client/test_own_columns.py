@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
+from sordino.cli.client import data_table
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.own_records import OwnRecords
@@ -131,5 +132,14 @@ def test_columns_that_the_records_cannot_have_are_refused(recipe: Recipe, tmp_pa
 
 def test_a_file_without_columns_declares_none(tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text("[data]\nsource = 'digits'\n")
-    with pytest.raises(InvalidInput, match=r"\[data\.columns\]"):
+    with pytest.raises(InvalidInput, match=r"data\.columns"):
         columns_in(tmp_path / "r.toml")
+
+
+def test_an_owner_takes_plain_features_from_the_federations_recipe(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("[data]\nsource = 'wards.csv'\nfeatures = ['age', 'weight']\n")
+    (tmp_path / "own.csv").write_text("age,hospital,weight,outcome\n1,Bern,2,well\n3,Bern,4,ill\n")
+    where = (str(tmp_path / "own.csv"), None, "outcome", "well,ill")
+    settings = data_table(*where, columns=tmp_path / "r.toml")
+    assert settings["features"] == ["age", "weight"]
+    assert OwnRecords.read(own(tmp_path, source=settings["source"], features=("age", "weight")), tmp_path).shape == (2,)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import sordino
 from sordino.client.settings import Settings
 from tests.client.test_commands import CliRunner, app
 
@@ -55,3 +56,51 @@ def test_the_page_can_be_followed_and_shows_what_comes_out(background):
         else:
             Settings.of({"data": {"source": "digits"}, "budget": {"limit": 1.0}, **tomllib.loads(block)})
     assert len(background) == 3
+
+
+TABLES = """
+name = "wards"
+[data]
+source = "public.csv"
+test = "public.csv"
+label = "diagnosis"
+classes = ["benign", "malignant"]
+features = ["radius", "texture"]
+mean = [5, 0]
+std = [5, 1]
+[split]
+kind = "iid"
+clients = 1
+[model]
+name = "logistic"
+[training]
+optimizer = { name = "sgd", lr = 0.5 }
+[method]
+name = "silo-dp"
+target = { epsilon = 3.0, delta = 1e-5 }
+sampling_rate = 0.5
+steps = 1
+announced_size = 40
+[rounds]
+count = 2
+"""
+
+
+def test_a_coordinator_tests_tables_on_public_rows(background):
+    """As in "With your own tables": an owner has a column more, and the coordinator no row of any owner."""
+    Path("wards.toml").write_text(TABLES)
+    rows = [(each % 10, each % 3, "malignant" if each % 10 > 5 else "benign") for each in range(40)]
+    Path("own.csv").write_text(
+        "texture,hospital,radius,diagnosis\n" + "".join(f"{b},Bern,{a},{label}\n" for a, b, label in rows)
+    )
+    Path("public.csv").write_text("radius,texture,diagnosis\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows[:20]))
+    run = "sordino run wards.toml --out fed --federation wards --client own.sock"
+    follow(
+        "$ sordino client init own --data own.csv --label diagnosis --classes benign,malignant --columns wards.toml"
+        " --budget 4 --delta 1e-5 --adjacency record-add-remove\n"
+        "$ sordino client serve own --socket own.sock &\n"
+        f"$ {run}\nRefused: ...\n$ sordino client join own own/invitations/wards.invitation --yes\n$ {run}\n",
+        background,
+    )
+    result = sordino.load_run("fed").result
+    assert (result.rounds, result.test_examples) == (2, 20)

@@ -122,7 +122,7 @@ def data_table(
         "label": label,
         **names,
         "target": None if target is None else list(target),
-        "columns": None if columns is None else columns_in(columns),
+        **({} if columns is None else columns_in(columns)),
     }
     return {key: value for key, value in found.items() if value is not None}
 

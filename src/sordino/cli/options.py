@@ -59,7 +59,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="TOML",
-        help="A file with the table data.columns, such as the federation's recipe: what cells of a .csv file become.",
+        help="A file with data.columns or data.features, such as the federation's recipe: what to read of a .csv file.",
     ),
 ]
 Classes = Annotated[str | None, typer.Option("--classes", help="The names of all classes of own data, with commas.")]

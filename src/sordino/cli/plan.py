@@ -38,7 +38,7 @@ def plan(
         ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The budget's limit, for the whole training.")] = None,
-    delta: Annotated[float | None, typer.Option(help="The budget's delta; 0 if left out.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The budget's delta; the recipe's if left out, else 0.")] = None,
     adjacency: Annotated[
         str | None,
         typer.Option(

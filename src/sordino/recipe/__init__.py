@@ -230,9 +230,11 @@ def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:
         return name, _text_of(path), path.resolve().parent
     if path.suffix == ".toml" or path.name != name:
         raise InvalidInput(f"{name}: there is no such file")
+    own = f"{name}.toml"
+    meant = f"did you mean {own!r}? " if Path(own).is_file() else nearest(name, shipped())
     raise InvalidInput(
-        f"there is no recipe {name!r}; {nearest(name, shipped())}shipped: {', '.join(shipped())}; "
-        "one of your own is given by its path, such as ./mine.toml"
+        f"there is no recipe {name!r}; {meant}`sordino recipes` lists what is shipped; one of your own is given by its "
+        "path, such as ./mine.toml"
     )
 
 
@@ -268,12 +270,12 @@ def _anchored(data: Mapping[str, object], folder: Path) -> dict[str, object]:
 
 
 def columns_in(path: Path) -> dict[str, object]:
-    """The table `[data.columns]` of a file, such as a recipe, with its paths made absolute."""
+    """What a file, such as a recipe, learns from: its `data.columns`, with absolute paths, or its `data.features`."""
     data = _anchored(_read(_text_of(path), str(path)), path.resolve().parent).get("data")
-    columns = data.get("columns") if isinstance(data, dict) else None
-    if not isinstance(columns, dict) or not columns:
-        raise InvalidInput(f"{path} has no table [data.columns]: name the file that declares them")
-    return columns
+    found = {key: data[key] for key in ("columns", "features") if data.get(key)} if isinstance(data, dict) else {}
+    if not found:
+        raise InvalidInput(f"{path} has neither data.columns nor data.features: name the file that declares them")
+    return found
 
 
 # --- validation -------------------------------------------------------------------------------------------------------

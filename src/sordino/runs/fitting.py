@@ -187,7 +187,8 @@ def _with_range(options: PlanOptions, federation: Federation) -> PlanOptions:
 def _recipe_budgets(recipe: Recipe, options: PlanOptions, *, of_records: bool) -> list[Budget]:
     """The budget given, else the recipe's own, smallest first, else the target of its DP-SGD."""
     if options.epsilon is not None:
-        return [options.budget(of_records=of_records)]
+        delta = _recipe_delta(recipe) if options.delta is None else options.delta
+        return [replace(options, delta=delta).budget(of_records=of_records)]
     if options.delta is not None or options.adjacency is not None:
         raise InvalidInput("--delta and --adjacency belong to a budget of your own: give --epsilon with them")
     if own := recipe.budgets():
@@ -195,6 +196,14 @@ def _recipe_budgets(recipe: Recipe, options: PlanOptions, *, of_records: bool) -
     if target := getattr(recipe.method, "target", None):
         return [Budget(target.epsilon, target.delta, adjacency=Adjacency.RECORD_ADD_REMOVE)]
     raise InvalidInput(f"the recipe {recipe.name!r} sets no budget: give --epsilon, for the whole training")
+
+
+def _recipe_delta(recipe: Recipe) -> float:
+    """The smallest delta of the recipe's budgets, else that of its target, else 0."""
+    if own := recipe.budgets():
+        return min(budget.delta for budget in own)
+    target = getattr(recipe.method, "target", None)
+    return 0.0 if target is None else target.delta
 
 
 def _own_family(federation: Federation) -> Family:
