@@ -21,7 +21,7 @@ with warnings.catch_warnings():  # typer imports names that click has deprecated
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"(?:^`([\w.]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-MOST_WORDS = 650
+MOST_WORDS = 700
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
