@@ -3,7 +3,7 @@
 import { planFor, type Budget, type Choice, type Outlook } from "../session/session.ts";
 import type { Detail, Task } from "./api.ts";
 import { details, fill, h, s, say } from "./dom.ts";
-import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
+import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, suggested, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
 import {
   counted,
   DECLINING,
@@ -113,7 +113,7 @@ export class Protection {
       return [h("p", {}, "There is nothing to set here: this federation adds no noise that a proof could be about.")];
     }
     this.slider.max = String(this.stops.length - 1);
-    this.slider.value = String(this.suggested());
+    this.slider.value = String(suggested(this.stops, this.task.budget?.limit));
     this.drawWords();
     const part = (title: string, ...content: HTMLElement[]): HTMLElement =>
       h("div", {}, h("h3", {}, title), ...content);
@@ -192,13 +192,6 @@ export class Protection {
       );
     }
     return found;
-  }
-
-  private suggested(): number {
-    const wanted = this.task.budget?.limit;
-    if (wanted === undefined) return this.stops.length - 1;
-    const affordable = this.stops.filter(({ limit }) => limit <= wanted * (1 + 1e-9)).length - 1;
-    return affordable >= 0 ? affordable : this.stops.length - 1;
   }
 
   private tell(): void {
