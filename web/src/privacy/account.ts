@@ -124,10 +124,27 @@ export class Account {
   }
 }
 
+/** Kinds of change, from the strongest protection on. */
+export const ADJACENCIES: readonly Adjacency[] = ["client", "record-replace", "record-add-remove", "label", "coordinate"];
+
+/** Refuses figures that no account can count, in whatever terms: once written down, they would end all counting. */
+export function checkCountable(releases: readonly OwnRelease[], federation: string): void {
+  for (const adjacency of ADJACENCIES) {
+    for (const basis of ["proven", "claimed"] as const) {
+      try {
+        releases.reduce((sum, release) => sum.after(release, federation), Account.opening({ limit: 1, delta: 1e-5, basis, adjacency }));
+      } catch (error) {
+        if (error instanceof Refused) throw error;
+        throw new Refused("the server states figures for what leaves that this page cannot count");
+      }
+    }
+  }
+}
+
 /** The spelling of adjacencies in recipes and tasks; that of Python's own names is known too. */
 export function adjacencyOf(name: string): Adjacency {
   const plain = name.replace("record (add/remove)", "record-add-remove").replace("record (replace)", "record-replace");
-  if (!["coordinate", "label", "record-replace", "record-add-remove", "client"].includes(plain)) {
+  if (!(ADJACENCIES as readonly string[]).includes(plain)) {
     throw new Error(`unknown adjacency ${name.slice(0, 40)}`);
   }
   return plain as Adjacency;
