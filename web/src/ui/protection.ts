@@ -49,6 +49,8 @@ export class Protection {
   private readonly open = h("input", { type: "checkbox", id: "accept-unbounded" });
   private readonly set: (budget: Budget) => void;
   private asked = 0;
+  /** whether the person has set the slider: until then it stands at what they agreed to before */
+  private touched = false;
 
   constructor(
     detail: Detail,
@@ -65,7 +67,7 @@ export class Protection {
     this.terms = termsOf(task);
     this.stops = stopsOf(task, detail.history).filter(({ limit }) => Number.isFinite(limit));
     this.element = h("div", { class: "protection" }, ...this.body(), ...this.consents(changed));
-    this.slider.addEventListener("input", () => this.tell());
+    this.slider.addEventListener("input", () => this.move(this.slider.value));
     this.tell();
   }
 
@@ -157,11 +159,7 @@ export class Protection {
     const last = Math.max(1, this.stops.length - 1);
     this.words.replaceChildren(
       ...groupsOf(this.stops, this.terms).map(({ word, first, last: end }) => {
-        const to = (): void => {
-          this.slider.value = String(end);
-          this.tell();
-        };
-        const element = h("span", { onclick: to, "data-first": first, "data-last": end }, word);
+        const element = h("span", { onclick: () => this.move(String(end)), "data-first": first, "data-last": end }, word);
         element.style.setProperty("--at", String((first + end) / 2 / last));
         return element;
       }),
@@ -192,6 +190,12 @@ export class Protection {
       );
     }
     return found;
+  }
+
+  private move(to: string): void {
+    this.touched = true;
+    this.slider.value = to;
+    this.tell();
   }
 
   private tell(): void {
@@ -294,6 +298,8 @@ export class Protection {
 
   private show(outlook: Outlook | null): void {
     this.outlook = outlook;
+    const first = String(suggested(this.stops, outlook?.terms.limit));
+    if (outlook !== null && !this.touched && first !== this.slider.value) return this.move(first); // who comes back agreed to that
     const words = outlook === null ? "" : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();
     say(this.reach, words);
     Object.assign(this.reach.dataset, { rounds: outlook?.rounds ?? "", before: outlook?.before ?? "" });
