@@ -7,7 +7,7 @@
  */
 import { type Rational, exactly, rational, toNumber } from "../bits/rational.ts";
 import { Refused } from "../wire/refusal.ts";
-import type { Claim, StatedLoss } from "../wire/task.ts";
+import { ADJACENCIES, type Claim, type StatedLoss } from "../wire/task.ts";
 import { absorbSlack, gaussianEpsilon, muOfPure } from "./gaussian.ts";
 import { addedOrRemoved, epsilonOf, exchanged, pure } from "./renyi.ts";
 import type { Adjacency, Budget } from "./terms.ts";
@@ -123,9 +123,6 @@ export class Account {
     return { ...approximate, pure: usable.map((cost) => cost.pure).reduce(least) };
   }
 }
-
-/** Kinds of change, from the strongest protection on. */
-export const ADJACENCIES: readonly Adjacency[] = ["client", "record-replace", "record-add-remove", "label", "coordinate"];
 
 /** Refuses figures that no account can count, in whatever terms: once written down, they would end all counting. */
 export function checkCountable(releases: readonly OwnRelease[], federation: string): void {

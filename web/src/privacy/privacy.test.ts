@@ -144,6 +144,14 @@ describe("tasks that a server compiled", () => {
     }
   });
 
+  test("a budget that can be none is refused: what was spent before would not be shown beside it", async () => {
+    for (const change of [{ limit: null }, { limit: -1 }, { delta: 1 }, { basis: "sure" }, { adjacency: "odd" }]) {
+      const task = silo();
+      Object.assign(task.budget, change);
+      await expect(opened(task)).rejects.toThrow(Refused);
+    }
+  });
+
   test("figures that could not be counted in other terms are refused too: written down, they would end all counting", async () => {
     const claim = { epsilon: -1, delta: 0, formula: "", adjacency: "client", adversary: "server", covers: "release" };
     const stated = (changed: object) => ({ rounds: [1, 20], what: "nothing", claimed: null, guarantees: [{ adversary: "server", adjacency: "client", basis: "proven", loss: { type: "Pure", epsilon: 0, count: 1 }, epsilon: 0, delta: 0 }], ...changed });

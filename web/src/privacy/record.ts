@@ -1,5 +1,6 @@
 /** The record of a browser: every report of every federation, in terms that no later choice changes, and how to check it. */
-import { ADJACENCIES, Account, type OwnRelease, adjacencyOf } from "./account.ts";
+import { ADJACENCIES } from "../wire/task.ts";
+import { Account, type OwnRelease, adjacencyOf } from "./account.ts";
 import type { Entry, Ledger } from "./ledger.ts";
 import type { Adjacency, Budget } from "./terms.ts";
 
