@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from sordino.web.native_participant import Link
 from sordino.web.places import Invitations, Places, SharedLink, TurnedAway
 from sordino.wire.tls_address import TlsAddress
 from tests.web.test_place_holders import PROOF, A, B, C, Clock
-from tests.web.visitors import get, hosted, operate, server, strangers, visit
+from tests.web.visitors import get, hosted, operate, server, serving, strangers, visit
 
 THREE = {"rounds.quorum": 3}
 
@@ -120,7 +121,8 @@ def test_the_link_is_shown_to_the_operator_alone(tmp_path):
     found = hosted(tmp_path, THREE, shared_link=True)
     with server(found, live_for_all=True, address="https://learn.example") as port:
         assert get(port, "/api/federations/demo")["link"].startswith("https://learn.example/#")
-        for headers in ({"Host": "learn.example"}, {"X-Forwarded-For": "192.0.2.7"}):
+        tunnel = {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "learn.example"}
+        for headers in ({"Host": "learn.example"}, {"X-Forwarded-For": "192.0.2.7"}, tunnel):
             request = urllib.request.Request(f"http://127.0.0.1:{port}/api/federations/demo", headers=headers)
             with urllib.request.urlopen(request, timeout=30) as answer:
                 text = answer.read().decode()
@@ -131,6 +133,30 @@ def test_the_link_is_shown_to_the_operator_alone(tmp_path):
         for headers in strangers(port):
             assert operate(port, "DELETE", "/api/federations/demo/link", headers) == 403
         assert found.link.token not in json.dumps([found.summary(), found.live(), found.status])
+
+
+def test_a_link_that_is_revoked_while_the_federation_begins_anew_admits_nobody(tmp_path, monkeypatch):
+    site = Site({"demo": (found := hosted(tmp_path, THREE, shared_link=True))})
+    leaked = found.link.token
+    revoked: list[int] = []
+    again = HostedFederation.renew
+
+    def slowly(self, rounds, **options):
+        now = again(self, rounds, **options)
+        revoking.start()
+        revoking.join(2)
+        return now
+
+    with serving(site) as port:
+        address = "/api/federations/demo"
+        revoking = threading.Thread(target=lambda: revoked.append(operate(port, "DELETE", f"{address}/link")))
+        monkeypatch.setattr(HostedFederation, "renew", slowly)
+        found._end("failed", "it broke")
+        assert operate(port, "POST", f"{address}/again") == 200
+        revoking.join(30)
+        now = site.federations["demo"].link
+        assert (revoked, now.admits(leaked)) == ([204], False)
+        assert SharedLink(tmp_path / "demo", "demo").token == now.token
 
 
 @pytest.mark.parametrize("invited", [False, True])

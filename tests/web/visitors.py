@@ -104,6 +104,11 @@ def strangers(port: int) -> list[dict[str, str]]:
         {"Origin": own, "Sec-Fetch-Site": "cross-site"},
         {"Origin": own, "Sec-Fetch-Site": "same-site"},
         {"Origin": own, "X-Forwarded-For": "192.0.2.7"},
+        {"X-Forwarded-For": "127.0.0.1"},  # anybody can write this where a proxy on another machine is trusted
+        {"X-Forwarded-Host": "learn.example"},  # some tunnels put this machine's name into Host
+        {"Via": "1.1 learn.example"},
+        {"Forwarded": "for=127.0.0.1"},
+        {"X-Real-IP": "192.0.2.7"},
         {"Origin": "http://rebound.example", "Host": "rebound.example"},
     ]
 

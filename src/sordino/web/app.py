@@ -47,6 +47,8 @@ MOST_ROUNDS = 1000  #: that pages take part in
 PIECE = 2**16  #: bytes of a large answer that are sent at once
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
+#: what proxies add: visitors may write anything into it, and some proxies call this machine's name for them
+PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 
 NOT_BUILT = (
     "This server runs, but its web page was not built. In the folder of the source: make page (or npm ci and npm run "
@@ -72,7 +74,7 @@ class Site:
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
     doorway: Doorway = field(init=False)
-    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)  #: one federation begins anew at a time
+    renewing: asyncio.Lock = field(default_factory=asyncio.Lock)  #: for a new beginning, or a new link
 
     def __post_init__(self) -> None:
         self.doorway = Doorway(self.limits, room_for(self.limits))
@@ -248,8 +250,8 @@ def _require_room(watchers: Watchers, address: str, name: str) -> None:
 def _for_operator(site: Site, request: Request) -> bool:
     """Whether somebody at this machine asks, who may see each participant: who was here when, and who was late.
 
-    What a proxy on this machine passes on comes from another address or to another host; so does what a page from
-    elsewhere asks for whose name was made to point here.
+    What a proxy on this machine passes on says so, or comes to another host; so does what a page from elsewhere asks
+    for whose name was made to point here.
     """
     return site.live_for_all or _at_this_machine(request)
 
@@ -264,7 +266,8 @@ def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
 
 def _at_this_machine(request: Request) -> bool:
     address = request.client.host if request.client is not None else ""
-    return address in LOCAL and request.url.hostname in LOCAL
+    passed_on = any(name in request.headers for name in PASSED_ON)
+    return address in LOCAL and request.url.hostname in LOCAL and not passed_on
 
 
 class _InPieces(Response):
@@ -408,15 +411,16 @@ def _renewal_request(body: bytes) -> _RenewalRequest:
 
 def _add_link(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/link")
-    def revoke(name: str, request: Request) -> Response:  # in a thread: a file is written
+    async def revoke(name: str, request: Request) -> Response:
         _require_operator(request)
-        hosted = site.find(name)
-        if hosted.link is None:
-            raise HTTPException(404, f"{name} has no link for everybody: serve it with --link")
-        try:
-            hosted.link.revoke()
-        except NotWritten as error:
-            raise HTTPException(503, f"the link is still the same: {error}") from None
+        async with site.renewing:  # a federation that begins anew reads the key that is written here
+            hosted = site.find(name)
+            if hosted.link is None:
+                raise HTTPException(404, f"{name} has no link for everybody: serve it with --link")
+            try:
+                await asyncio.to_thread(hosted.link.revoke)
+            except NotWritten as error:
+                raise HTTPException(503, f"the link is still the same: {error}") from None
         return Response(status_code=204)
 
 

@@ -7,7 +7,7 @@
  */
 import { type Rational, exactly, rational, toNumber } from "../bits/rational.ts";
 import { Refused } from "../wire/refusal.ts";
-import type { Claim, StatedLoss } from "../wire/task.ts";
+import { ADJACENCIES, type Claim, type StatedLoss } from "../wire/task.ts";
 import { absorbSlack, gaussianEpsilon, muOfPure } from "./gaussian.ts";
 import { addedOrRemoved, epsilonOf, exchanged, pure } from "./renyi.ts";
 import type { Adjacency, Budget } from "./terms.ts";
@@ -124,10 +124,24 @@ export class Account {
   }
 }
 
+/** Refuses figures that no account can count, in whatever terms: once written down, they would end all counting. */
+export function checkCountable(releases: readonly OwnRelease[], federation: string): void {
+  for (const adjacency of ADJACENCIES) {
+    for (const basis of ["proven", "claimed"] as const) {
+      try {
+        releases.reduce((sum, release) => sum.after(release, federation), Account.opening({ limit: 1, delta: 1e-5, basis, adjacency }));
+      } catch (error) {
+        if (error instanceof Refused) throw error;
+        throw new Refused("the server states figures for what leaves that this page cannot count");
+      }
+    }
+  }
+}
+
 /** The spelling of adjacencies in recipes and tasks; that of Python's own names is known too. */
 export function adjacencyOf(name: string): Adjacency {
   const plain = name.replace("record (add/remove)", "record-add-remove").replace("record (replace)", "record-replace");
-  if (!["coordinate", "label", "record-replace", "record-add-remove", "client"].includes(plain)) {
+  if (!(ADJACENCIES as readonly string[]).includes(plain)) {
     throw new Error(`unknown adjacency ${name.slice(0, 40)}`);
   }
   return plain as Adjacency;

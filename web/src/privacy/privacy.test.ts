@@ -6,6 +6,7 @@ import { Keystream } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
 import { type Signing, coordinator, fromHex, golden, publicKey, rotation, signed, signingKey, stream, tasks, toHex } from "../golden.ts";
 import { canonical, readPlan, writeAnswer } from "../wire/frames.ts";
+import { Refused } from "../wire/refusal.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
 import { PrivacyRoom, type Ruling } from "./privacy.ts";
@@ -141,6 +142,29 @@ describe("tasks that a server compiled", () => {
       change(task);
       await expect(opened(task)).rejects.toThrow(/pages take/);
     }
+  });
+
+  test("a budget that can be none is refused: what was spent before would not be shown beside it", async () => {
+    for (const change of [{ limit: null }, { limit: -1 }, { delta: 1 }, { basis: "sure" }, { adjacency: "odd" }]) {
+      const task = silo();
+      Object.assign(task.budget, change);
+      await expect(opened(task)).rejects.toThrow(Refused);
+    }
+  });
+
+  test("figures that could not be counted in other terms are refused too: written down, they would end all counting", async () => {
+    const claim = { epsilon: -1, delta: 0, formula: "", adjacency: "client", adversary: "server", covers: "release" };
+    const stated = (changed: object) => ({ rounds: [1, 20], what: "nothing", claimed: null, guarantees: [{ adversary: "server", adjacency: "client", basis: "proven", loss: { type: "Pure", epsilon: 0, count: 1 }, epsilon: 0, delta: 0 }], ...changed });
+    const odd = (adjacency: string, loss: object) => [...stated({}).guarantees, { adversary: "server", adjacency, basis: "proven", loss, epsilon: 1, delta: 0 }];
+    for (const changed of [{ claimed: claim }, { claimed: { ...claim, epsilon: 1, adjacency: "odd" } }, { guarantees: odd("label", { type: "Odd" }) }, { guarantees: odd("label", { type: "Pure", epsilon: 1, count: 0.5 }) }]) {
+      const task = silo();
+      task.strengths[0].releases.push(stated(changed));
+      await expect(opened(task)).rejects.toThrow(Refused);
+      expect(await ledger.firstBudget(task.federation)).toBeNull();
+    }
+    const task = silo();
+    task.strengths[0].releases.push(stated({}));
+    await opened(task);
   });
 
   test("a server cannot give back what was spent with a figure below zero", async () => {

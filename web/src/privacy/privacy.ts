@@ -11,7 +11,7 @@ import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from "../wire/signing.ts";
 import { type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
-import { Account, type OwnRelease } from "./account.ts";
+import { Account, type OwnRelease, checkCountable } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
 import { noisySums, readSums } from "./noisy_sums.ts";
 import { ownReleases } from "./releases.ts";
@@ -123,7 +123,7 @@ export class PrivacyRoom {
       for (const round of new Set(strength.releases.map(({ rounds }) => rounds[0]))) {
         const releases = await ownReleases(task, strength, round, choice.noise ?? null);
         checkConsent(releases, choice);
-        releases.reduce((sum, release) => sum.after(release, task.federation), Account.opening(choice.budget)); // refuses what cannot be counted
+        checkCountable(releases, task.federation);
       }
     }
     const key = await this.#pinned(task);

@@ -51,6 +51,17 @@ describe("the record of a browser", () => {
     expect((await recordOf(ledger)).lines[0]).toMatchObject({ epsilon: 0.5, terms: { adjacency: "record-add-remove" } });
   });
 
+  test("can be read though an earlier page wrote down what cannot be counted: then nothing bounds it", async () => {
+    await told("a", 1);
+    const claimed = { epsilon: -9, delta: 0, formula: "", adjacency: "client", adversary: "server", covers: "release" } as const;
+    const releases = [{ what: "update", claimed, guarantees: [{ adversary: "server", adjacency: "client", loss }] }];
+    const entry = { dataset: "own", federation: "b", round: 1, plan: "ab".repeat(32), releases, answer: Uint8Array.of(1), time: 1 };
+    await ledger.record(entry, { announced: null, order: null });
+    await ledger.keepFirstBudget("b", { ...budget, basis: "claimed" });
+    await told("a", 2);
+    expect((await recordOf(ledger)).lines.map(({ epsilon }) => epsilon)).toEqual([0.5, null, 1.5]);
+  });
+
   test("says where nothing bounds what was told", async () => {
     await told("a", 1, "own", "coordinate");
     await ledger.keepFirstBudget("a", budget);

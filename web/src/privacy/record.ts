@@ -1,4 +1,5 @@
 /** The record of a browser: every report of every federation, in terms that no later choice changes, and how to check it. */
+import { ADJACENCIES } from "../wire/task.ts";
 import { Account, type OwnRelease, adjacencyOf } from "./account.ts";
 import type { Entry, Ledger } from "./ledger.ts";
 import type { Adjacency, Budget } from "./terms.ts";
@@ -49,18 +50,22 @@ export async function recordOf(ledger: Ledger): Promise<OwnRecord> {
 
 /** Lines of one data set: whatever is told of it counts in the terms of every federation that it was told to. */
 function linesOf(entries: readonly Entry[], terms: ReadonlyMap<string, Budget>): RecordLine[] {
-  const accounts = new Map(entries.map(({ federation }) => [federation, Account.opening(terms.get(federation)!)]));
+  const accounts = new Map<string, Account | null>(entries.map(({ federation }) => [federation, Account.opening(terms.get(federation)!)]));
   return entries.map(({ answer: _, ...entry }) => {
-    for (const [name, account] of accounts) {
-      accounts.set(name, entry.releases.reduce((sum, release) => sum.after(release, entry.federation), account));
-    }
-    const { spent } = accounts.get(entry.federation)!;
+    for (const [name, account] of accounts) accounts.set(name, account && counted(account, entry));
+    const spent = accounts.get(entry.federation)?.spent ?? Infinity;
     return { ...entry, epsilon: Number.isFinite(spent) ? spent : null, terms: terms.get(entry.federation)! };
   });
 }
 
-/** From the strongest kind of protection on. */
-const KINDS: readonly Adjacency[] = ["client", "record-replace", "record-add-remove", "label", "coordinate"];
+/** The account after an entry; null where an earlier page wrote figures down that cannot be counted. */
+function counted(account: Account, { federation, releases }: Pick<Entry, "federation" | "releases">): Account | null {
+  try {
+    return releases.reduce((sum, release) => sum.after(release, federation), account);
+  } catch {
+    return null;
+  }
+}
 
 /** Terms for what an earlier page wrote down, which kept no budget: the strongest change that all of it has a guarantee for. */
 function budgetOf(entries: readonly Entry[]): Budget {
@@ -70,5 +75,5 @@ function budgetOf(entries: readonly Entry[]): Budget {
         guarantees.some(({ adversary, adjacency, loss }) => adversary === "server" && adjacencyOf(adjacency) === kind && loss.type !== "Infinite"),
       ),
     );
-  return { limit: 4, delta: 1e-5, basis: "proven", adjacency: KINDS.find(guaranteed) ?? "client" };
+  return { limit: 4, delta: 1e-5, basis: "proven", adjacency: ADJACENCIES.find(guaranteed) ?? "client" };
 }

@@ -438,9 +438,9 @@ class PageSession implements Session {
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#while("randomising");
     const { answer, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
-    const clear = insight.clear ?? outcome.clear?.map((value, i) => value - parameters[i]!) ?? null;
-    this.#tell({ type: "noise", round, clear, sent: insight.sent });
     await this.#send(round, answer, "first");
+    const clear = insight.clear ?? outcome.clear?.map((value, i) => value - parameters[i]!) ?? null;
+    this.#tell({ type: "noise", round, clear, sent: insight.sent }); // last: how long it takes to show must not be seen outside
     await this.#tellBudget();
     return this.#done(plan, "waiting");
   }
@@ -531,8 +531,15 @@ class PageSession implements Session {
     this.#tell({ type: "state", state });
   }
 
+  /** A listener that fails changes nothing of what is sent: what it fails at may be the records. */
   #tell(event: SessionEvent): void {
-    for (const listener of this.#listeners) listener(event);
+    for (const listener of this.#listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        globalThis.reportError?.(error);
+      }
+    }
   }
 }
 

@@ -235,6 +235,21 @@ describe("taking part", () => {
     expect(pairsIn(stored, clear!)).toBe(0);
   });
 
+  test("sends the same, and before it is shown, where showing it fails", async () => {
+    let before = -1;
+    session.subscribe((event) => {
+      if (event.type !== "noise") return;
+      before = server.now.frames.length;
+      throw new Error("this picture cannot be drawn");
+    });
+    await session.start();
+    server.now.ask(1);
+    await until(() => heard("budget").length === 2);
+    expect([before, server.now.frames.length, heard("error")]).toEqual([1, 1, []]);
+    expect(server.now.frames[0]!.length).toBe(12 + 24 + 4 * 650);
+    expect(session.state).toBe("waiting");
+  });
+
   test("tells who is here, how many places there are and when it begins, as the server says", async () => {
     await session.start();
     server.now.say({ type: "status", round: 0, participants: 2, needed: 3, places: 5, starts_in: 7.5 });

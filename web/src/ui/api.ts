@@ -136,6 +136,8 @@ export interface Expected {
 
 export interface Task {
   federation: string;
+  /** digest of the terms that plans are signed for */
+  terms: string;
   title: string;
   summary: string;
   paper?: string | null;

@@ -18,7 +18,17 @@ test("without a budget of the recipe's own, what all rounds cost is told", () =>
   const task = (strengths: object[]) => ({ budget: null, choices: [], strengths }) as unknown as Task;
   expect(wholeBudget(task([{ spending, releases: [] }]))).toEqual({ basis: "proven", adjacency: "client", delta: 0, limit: 2 });
   expect(wholeBudget(task([{ spending: [], releases: [] }]))).toBeNull();
-  expect(wholeBudget({ ...task([]), budget })).toBe(budget);
+  expect(wholeBudget({ ...task([{ spending, releases: [] }]), budget })).toBe(budget);
+});
+
+test("a budget that a federation names is not proven by being named", () => {
+  const spending = (...epsilon: unknown[]) => [{ basis: "proven", adjacency: "client", adversary: "server", delta: 0, epsilon }];
+  const task = (epsilon: unknown[], figure: number | "infinite") =>
+    ({ budget, choices: [], strengths: [{ spending: spending(...epsilon), releases: [{ what: "update", guarantees: [{ epsilon: figure }] }] }] }) as unknown as Task;
+  expect(wholeBudget(task([1, 2], 1))).toBe(budget);
+  expect(wholeBudget(task([7, 9], 7))).toMatchObject({ limit: 7 }); // the slider begins there
+  expect(wholeBudget(task(["infinite"], "infinite"))).toBeNull();
+  expect(wholeBudget({ ...task(["infinite"], "infinite"), budget: { ...budget, basis: "claimed" } })).toMatchObject({ basis: "claimed" });
 });
 
 test("what was reached in tests is told with its participants and its spread, and nothing where nothing was measured", () => {

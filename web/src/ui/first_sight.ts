@@ -4,7 +4,7 @@ import type { Detail, Expected, SuggestedBudget, Summary, Task } from "./api.ts"
 import { fill, h, type Child } from "./dom.ts";
 import { full, fullWords, over, purpose, stateWords } from "./front.ts";
 import { samplePictures } from "./sample_pictures.ts";
-import { stopsOf, termsOf } from "./stops.ts";
+import { stopsOf, suggested, termsOf, unbounded } from "./stops.ts";
 import { CASES, counted, inHundred, NO_MEANINGFUL_PROTECTION, percent, surest, titled } from "./words.ts";
 
 /** More places than this are told in words alone. */
@@ -73,10 +73,16 @@ export function placesWords({ clients, free, starts_in: soon }: Pick<Summary, "c
   return typeof soon === "number" ? `The first round begins in ${counted(Math.ceil(soon), "second")}. ${places}` : places;
 }
 
-/** The budget that the federation suggests, else what all of its rounds cost; null where neither is known. */
+/**
+ * The budget of whoever changes nothing: the one that the federation suggests, unless its first round costs more; else what
+ * all rounds cost. Null where nothing bounds what leaves, whatever the suggestion says.
+ */
 export function wholeBudget(task: Task): Pick<SuggestedBudget, "limit" | "delta" | "basis" | "adjacency"> | null {
-  if (task.budget !== null) return task.budget;
-  const limit = stopsOf(task).at(-1)?.limit ?? Infinity;
+  const { budget } = task;
+  const stops = stopsOf(task);
+  if (termsOf(task).basis === "proven" && unbounded(task).length > 0) return null;
+  const limit = stops[suggested(stops, budget?.limit)]?.limit ?? Infinity;
+  if (budget !== null) return limit > budget.limit ? { ...budget, limit } : budget;
   return Number.isFinite(limit) ? { ...termsOf(task), limit } : null;
 }
 

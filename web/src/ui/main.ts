@@ -113,7 +113,7 @@ async function one(name: string, token: string, able: Capabilities, current: () 
     return late.element;
   }
   const begin = (what: Begin): void => take(name, what, detail.task);
-  const kept = remembered(name);
+  const kept = remembered(name, detail.task.terms);
   if (kept !== null && kept.data === "sample" && able.able) {
     queueMicrotask(() => begin({ data: { kind: "sample" }, choice: kept.choice, token: kept.token }));
   }
@@ -150,7 +150,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   if (turn !== shown) return;
   stopTaking();
   followHistory = () => undefined;
-  remember(name, what);
+  remember(name, agreed.terms, what);
   const { key } = place();
   const running = openSession({
     server: location.origin,

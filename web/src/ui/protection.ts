@@ -3,7 +3,7 @@
 import { planFor, type Budget, type Choice, type Outlook } from "../session/session.ts";
 import type { Detail, Task } from "./api.ts";
 import { details, fill, h, s, say } from "./dom.ts";
-import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
+import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, suggested, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
 import {
   counted,
   DECLINING,
@@ -49,6 +49,8 @@ export class Protection {
   private readonly open = h("input", { type: "checkbox", id: "accept-unbounded" });
   private readonly set: (budget: Budget) => void;
   private asked = 0;
+  /** whether the person has set the slider: until then it stands at what they agreed to before */
+  private touched = false;
 
   constructor(
     detail: Detail,
@@ -65,7 +67,7 @@ export class Protection {
     this.terms = termsOf(task);
     this.stops = stopsOf(task, detail.history).filter(({ limit }) => Number.isFinite(limit));
     this.element = h("div", { class: "protection" }, ...this.body(), ...this.consents(changed));
-    this.slider.addEventListener("input", () => this.tell());
+    this.slider.addEventListener("input", () => this.move(this.slider.value));
     this.tell();
   }
 
@@ -113,7 +115,7 @@ export class Protection {
       return [h("p", {}, "There is nothing to set here: this federation adds no noise that a proof could be about.")];
     }
     this.slider.max = String(this.stops.length - 1);
-    this.slider.value = String(this.suggested());
+    this.slider.value = String(suggested(this.stops, this.task.budget?.limit));
     this.drawWords();
     const part = (title: string, ...content: HTMLElement[]): HTMLElement =>
       h("div", {}, h("h3", {}, title), ...content);
@@ -157,11 +159,7 @@ export class Protection {
     const last = Math.max(1, this.stops.length - 1);
     this.words.replaceChildren(
       ...groupsOf(this.stops, this.terms).map(({ word, first, last: end }) => {
-        const to = (): void => {
-          this.slider.value = String(end);
-          this.tell();
-        };
-        const element = h("span", { onclick: to, "data-first": first, "data-last": end }, word);
+        const element = h("span", { onclick: () => this.move(String(end)), "data-first": first, "data-last": end }, word);
         element.style.setProperty("--at", String((first + end) / 2 / last));
         return element;
       }),
@@ -194,11 +192,10 @@ export class Protection {
     return found;
   }
 
-  private suggested(): number {
-    const wanted = this.task.budget?.limit;
-    if (wanted === undefined) return this.stops.length - 1;
-    const affordable = this.stops.filter(({ limit }) => limit <= wanted * (1 + 1e-9)).length - 1;
-    return affordable >= 0 ? affordable : this.stops.length - 1;
+  private move(to: string): void {
+    this.touched = true;
+    this.slider.value = to;
+    this.tell();
   }
 
   private tell(): void {
@@ -301,6 +298,8 @@ export class Protection {
 
   private show(outlook: Outlook | null): void {
     this.outlook = outlook;
+    const first = String(suggested(this.stops, outlook?.terms.limit));
+    if (outlook !== null && !this.touched && first !== this.slider.value) return this.move(first); // who comes back agreed to that
     const words = outlook === null ? "" : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();
     say(this.reach, words);
     Object.assign(this.reach.dataset, { rounds: outlook?.rounds ?? "", before: outlook?.before ?? "" });

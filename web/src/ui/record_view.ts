@@ -79,7 +79,7 @@ function groupView(lines: RecordLine[]): HTMLElement {
     h(
       "p",
       { class: "small quiet" },
-      `Epsilon is that after each report: of everything told so far of ${first.dataset === "own" ? "your own examples, in every federation" : "this sample"} (${terms(first.terms)}).`,
+      `Epsilon is that after each report: of everything told so far of ${first.dataset === "own" ? "your own examples, in every federation" : "this sample to this federation"} (${terms(first.terms)}).`,
     ),
     h(
       "div",

@@ -12,16 +12,17 @@ test("what a tab takes part in is known after a reload, until it is forgotten", 
     setItem: (key: string, text: string) => kept.set(key, text),
     removeItem: (key: string) => kept.delete(key),
   });
-  remember("demo", what);
-  expect(remembered("demo")).toMatchObject({ data: "sample", token: "t" });
-  expect(remembered("other")).toBeNull();
+  remember("demo", "ab", what);
+  expect(remembered("demo", "ab")).toMatchObject({ data: "sample", token: "t" });
+  expect(remembered("other", "ab")).toBeNull();
+  expect(remembered("demo", "cd")).toBeNull(); // it began anew: nobody agreed to that
   forget();
-  expect(remembered("demo")).toBeNull();
+  expect(remembered("demo", "ab")).toBeNull();
 });
 
 test("a browser without room for that takes part all the same", () => {
   const setItem = () => { throw new DOMException("no room", "QuotaExceededError"); };
   vi.stubGlobal("sessionStorage", { getItem: () => null, setItem, removeItem: () => {} });
-  expect(() => remember("demo", what)).not.toThrow();
-  expect(remembered("demo")).toBeNull();
+  expect(() => remember("demo", "ab", what)).not.toThrow();
+  expect(remembered("demo", "ab")).toBeNull();
 });

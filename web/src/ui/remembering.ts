@@ -7,14 +7,17 @@ const KEY = "sordino:taking-part";
 
 export interface Kept {
   federation: string;
+  /** those that were agreed to: of a federation that began anew they are others, and a reload agrees to nothing */
+  terms: string;
   data: "sample" | "own";
   choice: Choice;
   token: string;
 }
 
-export function remember(federation: string, what: Begin): void {
+export function remember(federation: string, terms: string, what: Begin): void {
   const kept: Kept = {
     federation,
+    terms,
     data: what.data.kind === "sample" ? "sample" : "own",
     choice: what.choice,
     token: what.token,
@@ -26,10 +29,10 @@ export function remember(federation: string, what: Begin): void {
   }
 }
 
-export function remembered(federation: string): Kept | null {
+export function remembered(federation: string, terms: string): Kept | null {
   try {
     const kept = JSON.parse(store()?.getItem(KEY) ?? "null") as Kept | null;
-    return kept !== null && kept.federation === federation ? kept : null;
+    return kept !== null && kept.federation === federation && kept.terms === terms ? kept : null;
   } catch {
     return null;
   }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Spending, Task } from "./api.ts";
-import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, type Stop, stopsOf, termsOf, unbounded, up } from "./stops.ts";
+import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, type Stop, stopsOf, suggested, termsOf, unbounded, up } from "./stops.ts";
 
 const spending = (...epsilon: Spending["epsilon"]): Spending => ({
   basis: "proven",
@@ -129,4 +129,9 @@ describe("the slider", () => {
     const with_ = (epsilon: number | "infinite") => ({ strengths: [{ releases: releases(epsilon) }] }) as unknown as Task;
     expect([bindsNothing(with_("infinite")), bindsNothing(with_(1))]).toEqual([true, false]);
   });
+});
+
+it("the slider begins where the federation's own budget ends, and at the least where that pays for nothing", () => {
+  const stops = [1, 2, 3].map((limit) => ({ limit, noise: null, rounds: limit, accuracy: null, alone: null }));
+  expect([suggested(stops, 2.5), suggested(stops, 3), suggested(stops, undefined), suggested(stops, 0.1)]).toEqual([1, 2, 2, 0]);
 });

@@ -58,6 +58,12 @@ export function stopsOf(task: Task, known: readonly RoundEntry[] = []): Stop[] {
     .filter(({ rounds }) => rounds % step === 0 || rounds === totals.length);
 }
 
+/** Where the slider stands at first: as far as the federation's own budget goes, and never further than it must. */
+export function suggested(stops: readonly Stop[], wanted: number | undefined): number {
+  if (wanted === undefined) return stops.length - 1;
+  return Math.max(0, stops.filter(({ limit }) => limit <= wanted * (1 + 1e-9)).length - 1);
+}
+
 /** Neighbouring places of the slider with the same word. */
 export interface Group {
   word: string;

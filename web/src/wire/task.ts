@@ -234,6 +234,9 @@ const LARGEST_CENTRE = 2 ** 40;
 const MODULUS: [number, number] = [8, 48];
 const NOISE_BITS: [number, number] = [4, 30];
 
+/** Kinds of change that a guarantee can be about, from the strongest protection on. */
+export const ADJACENCIES = ["client", "record-replace", "record-add-remove", "label", "coordinate"] as const;
+
 /** The task, if this page can carry it out as a whole. */
 export function readTask(given: unknown): Task {
   const task = given as Task;
@@ -248,6 +251,7 @@ export function readTask(given: unknown): Task {
   checkTraining(task);
   checkUpload(task);
   checkStrengths(task);
+  checkBudget(task);
   return task;
 }
 
@@ -387,6 +391,14 @@ function checkStrengths({ strengths, clients, training, upload }: Task): void {
     need(Array.isArray(releases) && releases.length >= 1, "what leaves is not described");
     need(upload.samples === null || releases.length >= 2, "the number of records has no line of its own");
   }
+}
+
+/** What is said of a budget, and counted in its terms, is about one that there can be. */
+function checkBudget({ budget }: Task): void {
+  if (budget === null || budget === undefined) return;
+  const { limit, delta, basis, adjacency } = budget;
+  need(Number.isFinite(limit) && limit > 0 && Number.isFinite(delta) && delta >= 0 && delta < 1, "the budget of this federation is none");
+  need(["proven", "claimed"].includes(basis) && (ADJACENCIES as readonly string[]).includes(adjacency), "the budget of this federation is about nothing that this page knows");
 }
 
 /** Refuses a plan that does not fit the task that was agreed to. */
