@@ -125,9 +125,14 @@ export class Chart {
   private limit(content: ChartContent, scale: Scale): SVGElement[] {
     if (content.limit === undefined) return [];
     const y = scale.y(content.limit.y);
+    const middle = (LEFT + this.width - RIGHT) / 2;
+    const lasts = content.series.flatMap(({ points }) => points.slice(-1)); // each has its figure beside it
+    const place = lasts.some(({ x }) => scale.x(x) < middle)
+      ? { x: this.width - RIGHT - 6, "text-anchor": "end" }
+      : { x: LEFT + 6 };
     return [
       s("line", { class: "limit", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }),
-      s("text", { class: "limit-text", x: LEFT + 6, y: y - 6 }, content.limit.name),
+      s("text", { class: "limit-text", ...place, y: y - 6 }, content.limit.name),
     ];
   }
 

@@ -24,7 +24,7 @@ test("without a budget of the recipe's own, what all rounds cost is told", () =>
 test("what was reached in tests is told with its participants and its spread, and nothing where nothing was measured", () => {
   const expected = { accuracy: 0.906, low: 0.88, high: 0.92, seeds: 20, participants: 5 };
   expect(expectedLines(expected)).toHaveLength(1);
-  for (const part of ["90.6 %", "88.0 % to 92.0 %", "20 runs", "5 participants"]) expect(expectedLines(expected)[0]).toContain(part);
+  for (const part of ["90.6\u00a0%", "88.0\u00a0% to 92.0\u00a0%", "20 runs", "5 participants"]) expect(expectedLines(expected)[0]).toContain(part);
   expect(expectedLines({ ...expected, seeds: 1, low: 0.906, high: 0.906 })[0]).not.toContain("run");
   expect(expectedLines(null)).toEqual([]);
 });
