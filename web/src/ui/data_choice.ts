@@ -336,10 +336,10 @@ export class DataChoice {
       h(
         "p",
         {},
-        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
+        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and its class (${listed(this.task.classes.map((name) => `“${name}”`), "or")}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
-      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column that says what it is"), column),
+      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column with the class"), column),
     ];
   }
 }
@@ -366,7 +366,7 @@ function tableWords({ input }: Task, values: number): string {
 /** Which columns of a table were taken for what. */
 export function matchedWords({ columns, label }: { columns: readonly string[]; label: string }): string {
   const shown = columns.length <= 12 ? listed([...columns]) : `${columns.slice(0, 10).join(", ")} and ${columns.length - 10} more`;
-  return `Learns from ${counted(columns.length, "column")}: ${shown}. What it is stands in “${label}”.`;
+  return `Learns from ${counted(columns.length, "column")}: ${shown}. The class is in “${label}”.`;
 }
 
 /** How many examples of one participant the federation reckons with; a plain guess where it does not say. */

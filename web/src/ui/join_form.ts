@@ -89,7 +89,7 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
       full(detail)
         ? h("p", { class: "note warn" }, fullWords(detail))
         : h("p", { class: "small quiet" }, absenceWords(detail)),
-      detail.by_invitation && invited && h("details", { class: "small quiet" }, h("summary", {}, "You were invited by your link"), invitation(token)),
+      detail.by_invitation && !detail.shared_link && invited && h("details", { class: "small quiet" }, h("summary", {}, "You were invited by your link"), invitation(token)),
     ),
   );
 }

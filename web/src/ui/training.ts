@@ -296,8 +296,8 @@ export class TrainingView {
   private showState(state: SessionState): void {
     const round = `Round ${Math.max(1, this.round)} of ${this.rounds}`;
     const words: Record<SessionState, [string, string]> = {
-      new: ["Ready", "Nothing has left this page."],
-      preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing has left this page."],
+      new: ["Ready", "Nothing leaves yet."],
+      preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing leaves meanwhile."],
       waiting: this.waitingWords(),
       training: [`${round}: learning`, "Your page learns from your examples. Nothing has left in this round yet."],
       randomising: [`${round}: adding noise`, "The result is being mixed with noise and written into your record."],

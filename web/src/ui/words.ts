@@ -202,9 +202,9 @@ export function titled(name: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-export function listed(words: readonly string[]): string {
+export function listed(words: readonly string[], joint: "and" | "or" = "and"): string {
   if (words.length < 2) return words[0] ?? "";
-  return `${words.slice(0, -1).join(", ")} and ${words[words.length - 1]}`;
+  return `${words.slice(0, -1).join(", ")} ${joint} ${words[words.length - 1]}`;
 }
 
 export function clock(time: number): string {
