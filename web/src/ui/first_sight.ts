@@ -52,7 +52,7 @@ export class FirstSight {
     fill(
       this.here,
       dots(one),
-      h("p", {}, `${stateWords(one)} ${placesWords(one)}`),
+      h("p", {}, full(one) ? stateWords(one) : `${stateWords(one)} ${placesWords(one)}`),
       full(one) && h("p", { class: "note warn" }, fullWords(one)),
     );
   }

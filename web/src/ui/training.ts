@@ -42,6 +42,7 @@ export class TrainingView {
   private readonly notes = h("div", { class: "notes" });
   private readonly pauseButton = h("button", { type: "button", class: "plain" }, "Pause");
   private readonly leaveButton = h("button", { type: "button", class: "plain" }, "Leave…");
+  private readonly actions = h("div", { class: "row actions" }, this.pauseButton, this.leaveButton);
   private readonly device = h("p", { class: "small quiet device" });
   private readonly few = h("p", { class: "small quiet", hidden: true });
   private readonly noise: NoiseView;
@@ -169,7 +170,7 @@ export class TrainingView {
         this.toInvite,
         this.progress,
         this.progressWords,
-        h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
+        this.actions,
         this.few,
       ),
       this.troubles,
@@ -318,13 +319,13 @@ export class TrainingView {
     this.element.dataset["state"] = state;
     say(this.pauseButton, state === "paused" ? "Continue" : "Pause");
     const stopped = STOPPED.includes(state);
-    this.pauseButton.hidden = stopped || state === "declined";
-    this.leaveButton.hidden = stopped;
+    this.pauseButton.hidden = state === "declined";
+    this.actions.hidden = stopped;
     this.progress.hidden = this.isLobby || state === "failed" || state === "left"; // nothing goes on here
     this.progressWords.hidden = this.progress.hidden;
     this.places.element.hidden = !this.isLobby || state === "preparing" || state === "new";
     this.places.show(this.attendance);
-    this.charts.hidden = this.round === 0; // they would be empty
+    this.charts.hidden = this.round === 0 || (state === "failed" && this.spent.length === 0); // they would be empty
     this.hero.hidden = state === "failed"; // nothing computes any more
     if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
     this.toInvite.hidden = this.invite === null || this.invite.hidden;
