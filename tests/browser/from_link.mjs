@@ -19,10 +19,12 @@ async function join(one, seen = async () => {}) {
   await one.page.waitForSelector("#agree", { state: "visible" });
   const consent = await one.page.evaluate(() => document.querySelector("#agree").getBoundingClientRect().top + scrollY);
   await seen("consent");
+  await one.page.click("text=Start taking part", { force: true }); // nothing was agreed to yet
+  const refused = await one.page.evaluate(() => document.activeElement.id);
   await one.page.check("#agree");
   await one.page.click("text=Start taking part");
   await one.page.waitForSelector("[data-state]");
-  return consent;
+  return { consent, refused };
 }
 
 /** Draws a one: a stroke from top to bottom. */
@@ -39,12 +41,12 @@ async function drawOne(page) {
 const verdict = (page) => page.textContent(".verdict");
 
 const visitor = await participant(browser, PHONE);
-const consent = await join(visitor, (name) => look(visitor, name));
+const { consent, refused } = await join(visitor, (name) => look(visitor, name));
 await visitor.page.waitForSelector("[data-state=waiting]");
 await visitor.page.waitForSelector(".invite svg");
 await look(visitor, "lobby");
 const alone = await follow(() => true);
-tell({ what: "lobby", consent, state: alone.state, round: alone.round, qr: await visitor.page.locator(".invite svg").count() });
+tell({ what: "lobby", consent, refused, state: alone.state, round: alone.round, qr: await visitor.page.locator(".invite svg").count() });
 
 const other = await participant(browser);
 await join(other, (name) => (name === "consent" ? Promise.resolve() : look(other, "first-sight-wide")));
@@ -69,7 +71,7 @@ await drawOne(visitor.page);
 await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 await visitor.page.waitForTimeout(500);
 await look(visitor, "end");
-tell({ what: "end", verdict: await verdict(visitor.page), accuracy: end.accuracy, rounds: end.round });
+tell({ what: "end", files: await visitor.page.locator("[aria-labelledby=files] a").count(), verdict: await verdict(visitor.page), accuracy: end.accuracy, rounds: end.round });
 
 await visitor.page.goto(`${wanted.server}/#/record`);
 await visitor.page.reload();

@@ -163,7 +163,7 @@ export async function joinByKeyboard({ page }) {
   await page.focus("#join");
   await page.keyboard.press("Enter");
   await page.waitForSelector("#agree", { state: "visible" });
-  const shown = () => page.textContent(".slider-value");
+  const shown = () => page.getAttribute(".slider-value", "data-limit");
   const told = await page.isVisible(".public-choice");
   const first = await shown();
   await page.focus("#protection");

@@ -28,6 +28,9 @@ def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawi
     with subtests.test("consent stands on the second screen"):
         assert told["lobby"]["consent"] < 2 * SCREEN
 
+    with subtests.test("whoever starts without consent is led to the box"):
+        assert told["lobby"]["refused"] == "agree"
+
     with subtests.test("one alone waits in the lobby, with a code to invite others"):
         assert (told["lobby"]["state"], told["lobby"]["round"]) == ("waiting", 0)
         assert told["lobby"]["qr"] >= 1
@@ -39,6 +42,9 @@ def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawi
         assert told["end"]["accuracy"] > 0.7
         assert told["end"]["verdict"].endswith(": 1")
         assert told["late"]["verdict"] == told["end"]["verdict"]
+
+    with subtests.test("whoever took part can take the model and the report"):
+        assert told["end"]["files"] == 2
 
     with subtests.test("the record has every report, also after a reload"):
         assert told["record"]["rows"] >= told["end"]["rounds"]

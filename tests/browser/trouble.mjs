@@ -133,7 +133,6 @@ try {
     what: "spent",
     text: await poor.page.textContent(".now"),
     records: (await record(poor)).length,
-    shown: await poor.page.textContent(".notes"),
   });
   tell({ what: "elsewhere", before: await held(poor), ...(await wentElsewhere(poor)) });
 

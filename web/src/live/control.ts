@@ -22,7 +22,7 @@ export function steps(summary: Summary, { may_free, task }: Pick<Detail, "may_fr
   if (!may_free) return none;
   if (over(summary)) {
     const goOn = summary.state === "finished" && task.training.kind !== "sums";
-    return { ...none, again: true, goOn, words: "Everybody is asked anew. The model and the report of this one are kept." };
+    return { ...none, again: true, goOn, words: "To begin again, everybody joins anew, under the same link. The model and the report of this one are kept." };
   }
   if (summary.state !== "waiting" || summary.round > 0) return none;
   return { ...none, start: typeof summary.starts_in === "number" ? "yes" : "not yet" };

@@ -23,7 +23,7 @@ export function waitingWords(
   const more = `${counted(missing, "more participant")} ${missing === 1 ? "is" : "are"} needed.`;
   const named = `This round waits for ${listed(waiting_for.map((client) => `number ${client}`))}.`;
   const said = [waiting_for.length > 0 && named, missing > 0 && more].filter(Boolean);
-  return said.length > 0 ? said.join(" ") : "Nobody is being waited for.";
+  return said.length > 0 ? said.join(" ") : over(summary) ? "" : "Everybody who is needed is here.";
 }
 
 /** What it means to free places of people who are here (`connected` of them), or away. */

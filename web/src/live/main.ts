@@ -20,7 +20,7 @@ import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
 import { trouble, tryAgain } from "../ui/trouble.ts";
 import { awaited } from "../ui/waiting.ts";
-import { count, counted, percent, size, titled } from "../ui/words.ts";
+import { count, counted, percent, size, tick, titled } from "../ui/words.ts";
 import { wordsOf } from "../wire/refusal.ts";
 import { Control, invitation } from "./control.ts";
 import { freeingWords, lateReports, refusedReports, startWords, waitingWords } from "./counts.ts";
@@ -64,13 +64,15 @@ class LiveView {
   private readonly waiting = h("p", { class: "quiet" });
   private readonly refused = h("div", { class: "stack" });
   private readonly statement = h("div");
+  private readonly charts = h("div", { class: "two" });
+  private readonly rounds = h("section", { class: "card", "aria-labelledby": "rounds" });
   private readonly downloads = h("div", { class: "downloads" });
   private readonly roundsBody = h("tbody");
   private readonly accuracy = new Chart({
     title: "Accuracy",
     note: "Share of the test examples that the shared model gets right.",
     x: "round",
-    y: (value) => percent(value, value === 0 || value === 1 ? 0 : 1).replace(".0 %", " %"),
+    y: tick,
   });
   private readonly reports = new Chart({
     title: "Reports",
@@ -129,6 +131,25 @@ class LiveView {
 
   private layout(): HTMLElement {
     const head = ["round", "accuracy", "loss", "places", "reported", "late", "declined", "refused", "seconds"];
+    fill(
+      this.charts,
+      h("div", { class: "card" }, this.accuracy.element),
+      h("div", { class: "card" }, this.reports.element),
+    );
+    fill(
+      this.rounds,
+      h("h2", { id: "rounds" }, "Rounds"),
+      h(
+        "div",
+        { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "All rounds" },
+        h(
+          "table",
+          {},
+          h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
+          this.roundsBody,
+        ),
+      ),
+    );
     return h(
       "div",
       {},
@@ -144,12 +165,7 @@ class LiveView {
         this.control.element,
       ),
       this.invite,
-      h(
-        "div",
-        { class: "two" },
-        h("div", { class: "card" }, this.accuracy.element),
-        h("div", { class: "card" }, this.reports.element),
-      ),
+      this.charts,
       h(
         "section",
         { class: "card", "aria-labelledby": "participants" },
@@ -170,21 +186,7 @@ class LiveView {
         ),
         this.refused,
       ),
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "rounds" },
-        h("h2", { id: "rounds" }, "Rounds"),
-        h(
-          "div",
-          { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "All rounds" },
-          h(
-            "table",
-            {},
-            h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
-            this.roundsBody,
-          ),
-        ),
-      ),
+      this.rounds,
       h(
         "section",
         { class: "card", "aria-labelledby": "downloads" },
@@ -225,7 +227,7 @@ class LiveView {
         summary.accuracy === null ? "–" : percent(summary.accuracy),
         summary.accuracy === null ? "not measured yet" : "on the test set",
       ),
-      tile("Stragglers", count(late), "reports came too late", late > 0),
+      tile("Late", count(late), late === 1 ? "report" : "reports", late > 0),
       tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
       live !== null &&
         tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up since ${startWords(live.uptime, Date.now())}`),
@@ -237,6 +239,7 @@ class LiveView {
         : sentence(summary.why),
     );
     this.control.draw(summary);
+    this.charts.hidden = this.rounds.hidden = this.history.size === 0; // they would be empty
     this.drawCharts();
     this.drawParticipants();
     this.drawRefused();

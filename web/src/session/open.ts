@@ -164,7 +164,7 @@ class PageSession implements Session {
   }
 
   async predict(example: Example): Promise<Prediction> {
-    if (!this.#task) throw new Refused("there is no model yet: start first");
+    if (!this.#task) throw new Refused("there is no model yet: it comes with the first round");
     const { round, parameters } = await this.#newestModel();
     const probabilities = await this.#rooms.training.predict(parameters, recordOf(example, this.#task));
     return { probabilities, best: probabilities.indexOf(Math.max(...probabilities)), round };

@@ -81,7 +81,7 @@ export class Chart {
     this.svg.setAttribute("aria-label", content.summary);
     this.svg.replaceChildren(
       ...this.axes(scale),
-      ...content.series.flatMap((series) => this.line(series, scale)),
+      ...content.series.flatMap((series) => this.line(series, scale, content.limit?.y)),
       ...this.limit(content, scale),
     );
     this.legend.hidden = content.series.length < 2;
@@ -105,7 +105,7 @@ export class Chart {
     return parts;
   }
 
-  private line(series: Series, scale: Scale): SVGElement[] {
+  private line(series: Series, scale: Scale, limit = Infinity): SVGElement[] {
     const places = series.points.map(({ x, y }) => `${scale.x(x).toFixed(1)},${scale.y(y).toFixed(1)}`);
     const last = series.points[series.points.length - 1];
     if (last === undefined) return [];
@@ -118,16 +118,22 @@ export class Chart {
     }
     parts.push(s("polyline", { class: `line c${series.colour}`, points: places.join(" ") }));
     parts.push(s("circle", { class: `dot c${series.colour}`, cx: scale.x(last.x), cy: scale.y(last.y), r: 4.5 }));
-    parts.push(s("text", { class: "last", x: scale.x(last.x) + 9, y: scale.y(last.y) + 5 }, this.frame.y(last.y)));
+    const crossed = Math.abs(scale.y(last.y) - scale.y(limit)) < 12 && last.x < (scale.xTicks.at(-1) ?? 0); // by the line of the limit
+    parts.push(s("text", { class: "last", x: scale.x(last.x) + 9, y: scale.y(last.y) + (crossed ? 18 : 5) }, this.frame.y(last.y)));
     return parts;
   }
 
   private limit(content: ChartContent, scale: Scale): SVGElement[] {
     if (content.limit === undefined) return [];
     const y = scale.y(content.limit.y);
+    const middle = (LEFT + this.width - RIGHT) / 2;
+    const lasts = content.series.flatMap(({ points }) => points.slice(-1)); // each has its figure beside it
+    const place = lasts.some(({ x }) => scale.x(x) < middle)
+      ? { x: this.width - RIGHT - 6, "text-anchor": "end" }
+      : { x: LEFT + 6 };
     return [
       s("line", { class: "limit", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }),
-      s("text", { class: "limit-text", x: LEFT + 6, y: y - 6 }, content.limit.name),
+      s("text", { class: "limit-text", ...place, y: y - 6 }, content.limit.name),
     ];
   }
 

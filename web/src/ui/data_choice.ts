@@ -168,7 +168,7 @@ export class DataChoice {
     };
     list.replaceChildren(...this.drawings.map((drawing, k) => this.drawn(drawing, k, refresh)));
     return [
-      h("p", { class: "small" }, `Choose what you are going to draw, draw it large, and add it. About ${enough(this.task)} drawings, some of each kind, help as much as others do; a few show how it works.`),
+      h("p", { class: "small" }, `Draw it large and add it; then the next. A few show how it works. About ${enough(this.task)}, some of each kind, help as much as the examples of others.`),
       h(
         "div",
         { class: "pad-and-side" },
@@ -176,7 +176,7 @@ export class DataChoice {
           "div",
           { class: "beside", role: "group", "aria-label": "What I am drawing" },
           h("p", { class: "small quiet" }, "I am drawing a"),
-          h("div", { class: "digits" }, ...buttons),
+          h("div", { class: classes.every((name) => name.length <= 2) ? "digits short" : "digits" }, ...buttons),
         ),
         h(
           "div",
@@ -226,6 +226,7 @@ export class DataChoice {
     const told = h("p", { role: "status", class: "small" });
     const have = h("p", { class: "quiet small" });
     const refresh = (): void => {
+      none.hidden = this.pictures.size === 0;
       const parts = [...this.pictures].filter(([, files]) => files.length > 0).sort(([a], [b]) => a - b);
       say(
         have,
@@ -276,6 +277,7 @@ export class DataChoice {
       this.pictures.clear();
       refresh();
     };
+    const none = h("button", { type: "button", hidden: true, onclick: forget }, "Forget these pictures");
     say(have, "Nothing chosen yet.");
     if (this.pictures.size > 0) refresh();
     return [
@@ -298,7 +300,7 @@ export class DataChoice {
       ),
       have,
       told,
-      h("button", { type: "button", onclick: forget }, "Forget these pictures"),
+      none,
     ];
   }
 
@@ -313,7 +315,7 @@ export class DataChoice {
     const column = h("input", {
       type: "text",
       id: "table-label",
-      placeholder: "the last one",
+      placeholder: "found by itself",
       autocomplete: "off",
       onchange: () => take(),
     });
@@ -334,10 +336,10 @@ export class DataChoice {
       h(
         "p",
         {},
-        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
+        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and its class (${listed(this.task.classes.map((name) => `“${name}”`), "or")}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
-      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column that says what it is"), column),
+      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column with the class"), column),
     ];
   }
 }
@@ -346,7 +348,7 @@ function options(task: Task): Option[] {
   const all: Option[] = [
     { kind: "sample", name: "The sample", hint: "Public, to try it out." },
     { kind: "drawings", name: "Draw here", hint: "Finger, mouse or keys." },
-    { kind: "images", name: "My pictures", hint: "Files, by what they show." },
+    { kind: "images", name: "My pictures", hint: "Photos or files." },
     { kind: "csv", name: "My table", hint: "A CSV file." },
   ];
   return all.filter(({ kind }) =>
@@ -364,7 +366,7 @@ function tableWords({ input }: Task, values: number): string {
 /** Which columns of a table were taken for what. */
 export function matchedWords({ columns, label }: { columns: readonly string[]; label: string }): string {
   const shown = columns.length <= 12 ? listed([...columns]) : `${columns.slice(0, 10).join(", ")} and ${columns.length - 10} more`;
-  return `Learns from ${counted(columns.length, "column")}: ${shown}. What it is stands in “${label}”.`;
+  return `Learns from ${counted(columns.length, "column")}: ${shown}. The class is in “${label}”.`;
 }
 
 /** How many examples of one participant the federation reckons with; a plain guess where it does not say. */
@@ -382,7 +384,7 @@ export function few(records: number, wanted: number): boolean {
 
 function fewWords(records: number, task: Task, sample: boolean): string {
   const hint = sample ? " To see the model learn, take the sample." : "";
-  return `${capital(counted(records, "example"))} ${records === 1 ? "is" : "are"} few: what your page adds will be mostly noise. About ${enough(task)} help as much as others do.${hint}`;
+  return `${capital(counted(records, "example"))} ${records === 1 ? "is" : "are"} few: what your page adds will be mostly noise. About ${enough(task)} help as much as the examples of others.${hint}`;
 }
 
 function capital(text: string): string {

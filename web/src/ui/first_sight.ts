@@ -52,7 +52,7 @@ export class FirstSight {
     fill(
       this.here,
       dots(one),
-      h("p", {}, `${stateWords(one)} ${placesWords(one)}`),
+      h("p", {}, full(one) ? stateWords(one) : `${stateWords(one)} ${placesWords(one)}`),
       full(one) && h("p", { class: "note warn" }, fullWords(one)),
     );
   }
@@ -93,7 +93,7 @@ export function protectionLine(budget: ReturnType<typeof wholeBudget>): string {
   const [question] = CASES[budget.adjacency] ?? CASES["client"]!;
   if (budget.limit > NO_MEANINGFUL_PROTECTION) return "No meaningful protection is proven: take part with public examples.";
   const right = inHundred(surest(budget.limit, budget.delta)).replace("times ", "");
-  return `Proven: whoever sees everything that you send and wants to know whether ${question} is right at most ${right}. Guessing blindly: 50 in 100.`;
+  return `Proven: somebody who sees all that you send, and guesses whether ${question}, is right at most ${right}. A blind guess is right 50 in 100.`;
 }
 
 /** What was reached in tests; nothing where nothing was measured. */

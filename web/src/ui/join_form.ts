@@ -10,7 +10,7 @@ import { Protection } from "./protection.ts";
 import { counted, titled } from "./words.ts";
 
 export function joinForm(detail: Detail, setting: Setting, accounts: AccountsView, back: () => void): HTMLElement {
-  const why = h("p", { class: "small why-not", id: "why-not", role: "status" });
+  const why = h("p", { class: "small why-not", id: "why-not", role: "status", tabindex: -1 });
   const agree = h("input", { type: "checkbox", id: "agree", onchange: () => refresh() });
   const token = h("input", {
     type: "text",
@@ -27,12 +27,13 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
     if (protection.choice === null) return "Tick the box under “Your protection” first, or do not take part.";
     if (protection.shortfall !== "") return protection.shortfall;
     if (detail.by_invitation && token.value.trim() === "") return "Enter your invitation first.";
-    return agree.checked ? "" : "Tick the box first.";
+    return agree.checked ? "" : "Tick the box above first.";
   };
   const refresh = (): void => {
     const text = missing();
     button.setAttribute("aria-disabled", String(text !== ""));
     say(why, text);
+    if (text === "") why.classList.remove("asked");
   };
   const invited = setting.token !== "";
   let data: DataChoice;
@@ -48,7 +49,10 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
     event.preventDefault();
     refresh();
     const { choice } = protection;
-    if (missing() !== "" || data.data === null || choice === null) return;
+    if (missing() !== "" || data.data === null || choice === null) {
+      why.classList.add("asked"); // else a press on the button would seem to do nothing
+      return (protection.consent ?? (agree.checked ? why : agree)).focus();
+    }
     setting.begin({ data: data.data, choice, token: token.value.trim() });
   };
   later();
@@ -85,7 +89,7 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
       full(detail)
         ? h("p", { class: "note warn" }, fullWords(detail))
         : h("p", { class: "small quiet" }, absenceWords(detail)),
-      detail.by_invitation && invited && h("details", { class: "small quiet" }, h("summary", {}, "You were invited by your link"), invitation(token)),
+      detail.by_invitation && !detail.shared_link && invited && h("details", { class: "small quiet" }, h("summary", {}, "You were invited by your link"), invitation(token)),
     ),
   );
 }

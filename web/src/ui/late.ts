@@ -8,7 +8,7 @@ import { aboutView } from "./federation.ts";
 import { purpose, sentence } from "./front.ts";
 import { statementView, trustView, type Build } from "./statement_view.ts";
 import { trialView } from "./try_table.ts";
-import { percent, titled } from "./words.ts";
+import { percent, tick, titled } from "./words.ts";
 
 export class LateView {
   readonly element: HTMLElement;
@@ -31,18 +31,7 @@ export class LateView {
           trialView(detail, this.predictor),
         ),
       detail.history.length > 0 && h("div", { class: "card" }, curve(detail)),
-      has &&
-        h(
-          "section",
-          { class: "card", "aria-labelledby": "files" },
-          h("h2", { id: "files" }, "Take it with you"),
-          h(
-            "p",
-            { class: "row" },
-            h("a", { class: "button", href: `${address(detail.name)}/model.safetensors`, download: true }, "Download the model"),
-            h("a", { href: `${address(detail.name)}/report.html` }, "Read the report"),
-          ),
-        ),
+      has && filesView(detail.name),
       h(
         "section",
         { class: "more", "aria-label": "Details" },
@@ -59,6 +48,21 @@ export class LateView {
   }
 }
 
+/** The files of a federation that is over. */
+export function filesView(name: string): HTMLElement {
+  return h(
+    "section",
+    { class: "card", "aria-labelledby": "files" },
+    h("h2", { id: "files" }, "Take it with you"),
+    h(
+      "p",
+      { class: "row" },
+      h("a", { class: "button", href: `${address(name)}/model.safetensors`, download: true }, "Download the model"),
+      h("a", { href: `${address(name)}/report.html` }, "Read the report"),
+    ),
+  );
+}
+
 function outcome(detail: Detail): string {
   const why = sentence(detail.why || "this federation is over");
   return detail.accuracy === null ? `It is over: ${why}` : `It is over, and its model gets ${percent(detail.accuracy)} of unseen examples right.`;
@@ -69,7 +73,7 @@ function curve(detail: Detail): HTMLElement {
     title: "How good the model became",
     note: "Share of unseen test examples that it got right after each round.",
     x: "round",
-    y: (value) => percent(value, value === 0 || value === 1 ? 0 : 1).replace(".0 %", " %"),
+    y: tick,
   });
   const points = detail.history.flatMap(({ round, accuracy }) => (accuracy === null ? [] : [{ x: round, y: accuracy }]));
   const last = points.at(-1);

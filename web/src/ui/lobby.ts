@@ -42,8 +42,9 @@ export function isOnThisMachine(hostname: string): boolean {
   return ["localhost", "127.0.0.1", "[::1]"].includes(hostname) || hostname.endsWith(".localhost");
 }
 
-/** Dots are shown for so many places at most. */
-const MOST_DOTS = 30;
+/** Dots are shown for so many places at most, and small ones from `MANY` on. */
+const MOST_DOTS = 60;
+const MANY = 13;
 
 /** A dot for each place: one's own first, then those of others, then the free ones. */
 export class PlacesView {
@@ -55,6 +56,7 @@ export class PlacesView {
     if (key === this.shown) return;
     this.shown = key;
     const dots = Math.min(places, MOST_DOTS);
+    this.element.classList.toggle("many", dots >= MANY);
     const kind = (k: number): string => (k === 0 ? "you" : k < connected ? "taken" : "free");
     this.element.setAttribute("aria-label", `${key} places taken. One of them is yours.`);
     fill(

@@ -106,7 +106,7 @@ export class NoiseView {
         h("li", {}, h("i", { class: "less" }), "less"),
         h("li", {}, h("i", { class: "none" }), "no change"),
         h("li", {}, h("i", { class: "more" }), "more"),
-        h("li", {}, sums ? "Yours have one scale, and what all changed another." : "All pictures have the same scale."),
+        h("li", {}, sums ? "Both pictures of yours have one scale; what all changed has another." : "All pictures have the same scale."),
       ),
     );
   }

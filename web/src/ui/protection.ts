@@ -84,6 +84,11 @@ export class Protection {
     };
   }
 
+  /** The box of this part that has to be ticked first; null where there is none. */
+  get consent(): HTMLElement | null {
+    return [this.claimed, this.open].find((box) => box.isConnected && !box.checked) ?? null;
+  }
+
   /** Why this budget pays for nothing, and what helps; empty where it pays for a round, or nobody knows yet. */
   get shortfall(): string {
     if (this.outlook === null || this.stops.length === 0 || bindsNothing(this.task)) return "";
@@ -211,9 +216,10 @@ export class Protection {
     say(
       this.value,
       basis === "proven"
-        ? `At most epsilon ${epsilon(stop.limit)}: ${word}`
-        : `At most epsilon ${epsilon(stop.limit)}, as claimed`,
+        ? `${capital(word)}: epsilon at most ${epsilon(stop.limit)}`
+        : `Only a claim: epsilon at most ${epsilon(stop.limit)}`,
     );
+    this.value.dataset["limit"] = epsilon(stop.limit);
     this.slider.setAttribute("aria-valuetext", `epsilon ${epsilon(stop.limit)}, ${word}`);
     say(
       this.sets,

@@ -188,7 +188,7 @@ function table(rows: readonly StatementRow[]): Child {
     );
   return h(
     "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": "All figures of the statement" },
+    { class: "scroll statement-table", tabindex: 0, role: "region", "aria-label": "All figures of the statement" },
     h(
       "table",
       {},

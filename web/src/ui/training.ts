@@ -7,11 +7,12 @@ import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
 import { detailsOf } from "./federation.ts";
 import { askingWords, placeWords, sentence } from "./front.ts";
+import { filesView } from "./late.ts";
 import { type Attendance, invitation, inviteView, lobbyWords, PlacesView } from "./lobby.ts";
 import { NoiseView } from "./noise_view.ts";
 import type { Build } from "./statement_view.ts";
 import { trialView } from "./try_table.ts";
-import { clock, counted, DECLINING, duration, epsilon, percent, size, terms, titled } from "./words.ts";
+import { clock, counted, DECLINING, duration, epsilon, percent, size, terms, tick, titled } from "./words.ts";
 
 interface Setting {
   detail: Detail;
@@ -41,6 +42,7 @@ export class TrainingView {
   private readonly notes = h("div", { class: "notes" });
   private readonly pauseButton = h("button", { type: "button", class: "plain" }, "Pause");
   private readonly leaveButton = h("button", { type: "button", class: "plain" }, "Leave…");
+  private readonly actions = h("div", { class: "row actions" }, this.pauseButton, this.leaveButton);
   private readonly device = h("p", { class: "small quiet device" });
   private readonly few = h("p", { class: "small quiet", hidden: true });
   private readonly noise: NoiseView;
@@ -49,6 +51,7 @@ export class TrainingView {
   private readonly toInvite = h("button", { type: "button", class: "plain to-invite", onclick: () => this.invite?.scrollIntoView() }, "Invite others ↓");
   private readonly hero = h("div", { class: "hero" });
   private readonly charts = h("div", { class: "two" });
+  private readonly files = h("div");
   private readonly accuracyChart: Chart;
   private readonly budgetChart: Chart;
   private readonly kept = h("p", { class: "small quiet" });
@@ -88,10 +91,10 @@ export class TrainingView {
       title: "How good the model is",
       note: "Share of unseen test examples that the shared model gets right, measured by the server after each round.",
       x: "round",
-      y: (value) => percent(value, value === 0 || value === 1 ? 0 : 1).replace(".0 %", " %"),
+      y: tick,
     });
     this.budgetChart = new Chart({
-      title: "What you have told so far",
+      title: "What your reports reveal at most",
       note: "Epsilon spent, as this page's own record counts it.",
       x: "round",
       y: (value) => (value === 0 ? "0" : epsilon(value)),
@@ -121,7 +124,7 @@ export class TrainingView {
 
   private layout(): HTMLElement {
     const { detail, build } = this.setting;
-    const head = ["time", "round", "what", "size", "epsilon after", "state"];
+    const head = ["round", "time", "size", "state", "epsilon", "what"];
     fill(
       this.sentTable,
       h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
@@ -167,6 +170,7 @@ export class TrainingView {
         this.toInvite,
         this.progress,
         this.progressWords,
+        this.actions,
         this.few,
       ),
       this.troubles,
@@ -174,8 +178,8 @@ export class TrainingView {
       this.hero,
       this.noise.element,
       this.charts,
+      this.files,
       this.sent,
-      h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
       this.kept,
       this.device,
       this.statement,
@@ -202,6 +206,18 @@ export class TrainingView {
     this.accounts = new AccountsView(detail.statement);
     if (this.budget !== null) this.accounts.tell(this.budget);
     fill(this.statement, detailsOf(detail, this.setting.build, this.accounts));
+    for (const entry of detail.history) this.noteAccuracy(entry);
+    this.draw();
+    if (detail.state === "finished") fill(this.files, filesView(detail.name));
+    if (this.session.state === "ended") this.showState("ended");
+  }
+
+  /** What came out of it, to whoever took part. */
+  private get outcome(): string {
+    const last = [...this.accuracies].sort(([a], [b]) => a - b).at(-1);
+    return last === undefined
+      ? "This federation is over. Try the model that came out of it."
+      : `The model now gets ${percent(last[1])} of unseen examples right. Try it.`;
   }
 
   private on(event: SessionEvent): void {
@@ -258,7 +274,7 @@ export class TrainingView {
         return void this.refreshLedger(); // after a reload, what had left before is shown as soon as the record is open
       case "declined":
         this.declinedSince ??= event.round;
-        return this.note("warn", `From round ${this.declinedSince} on your page declines: ${event.reason}.`);
+        return;
       case "refused":
         return this.trouble(event.reason, event.final);
       case "offline":
@@ -273,6 +289,7 @@ export class TrainingView {
       case "error":
         return this.trouble(event.message, event.final);
       case "ended":
+        fill(this.notes);
         return void this.refreshLedger();
     }
   }
@@ -280,8 +297,8 @@ export class TrainingView {
   private showState(state: SessionState): void {
     const round = `Round ${Math.max(1, this.round)} of ${this.rounds}`;
     const words: Record<SessionState, [string, string]> = {
-      new: ["Ready", "Nothing has left this page."],
-      preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing has left this page."],
+      new: ["Ready", "Nothing leaves yet."],
+      preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing leaves meanwhile."],
       waiting: this.waitingWords(),
       training: [`${round}: learning`, "Your page learns from your examples. Nothing has left in this round yet."],
       randomising: [`${round}: adding noise`, "The result is being mixed with noise and written into your record."],
@@ -290,9 +307,9 @@ export class TrainingView {
       offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
       declined: [
         "Your budget is used up",
-        `You are still connected and see how it goes on: ${DECLINING}`,
+        `You still see how it goes on. From round ${this.declinedSince ?? this.round} on ${DECLINING}`,
       ],
-      ended: ["Done. Thank you.", "This federation is over. Try the model that came out of it."],
+      ended: ["Done. Thank you.", this.outcome],
       left: ["You have left", "Nothing more leaves. Your record stays in this browser."],
       failed: ["Stopped", "Nothing more leaves this page."],
     };
@@ -302,13 +319,13 @@ export class TrainingView {
     this.element.dataset["state"] = state;
     say(this.pauseButton, state === "paused" ? "Continue" : "Pause");
     const stopped = STOPPED.includes(state);
-    this.pauseButton.hidden = stopped || state === "declined";
-    this.leaveButton.hidden = stopped;
+    this.pauseButton.hidden = state === "declined";
+    this.actions.hidden = stopped;
     this.progress.hidden = this.isLobby || state === "failed" || state === "left"; // nothing goes on here
     this.progressWords.hidden = this.progress.hidden;
     this.places.element.hidden = !this.isLobby || state === "preparing" || state === "new";
     this.places.show(this.attendance);
-    this.charts.hidden = this.round === 0; // they would be empty
+    this.charts.hidden = this.round === 0 || (state === "failed" && this.spent.length === 0); // they would be empty
     this.hero.hidden = state === "failed"; // nothing computes any more
     if (this.invite !== null) this.invite.hidden = this.places.element.hidden;
     this.toInvite.hidden = this.invite === null || this.invite.hidden;
@@ -427,12 +444,12 @@ export class TrainingView {
           h(
             "tr",
             { "data-round": entry.round, "data-head": entry.head },
-            h("td", {}, clock(entry.time)),
             h("td", {}, entry.round),
-            h("td", {}, entry.what.join(", ")),
+            h("td", {}, clock(entry.time)),
             h("td", {}, size(entry.bytes)),
-            h("td", {}, epsilon(entry.spentAfter)),
             h("td", {}, states[entry.sent]),
+            h("td", {}, epsilon(entry.spentAfter)),
+            h("td", {}, entry.what.join(", ")),
           ),
         ),
     );

@@ -14,6 +14,16 @@ const PAUSE = 120;
 /** Classes that are shown at most, the likeliest first where there are more. */
 const MOST_BARS = 12;
 
+/** The likeliest class must beat an even guess by so much to be called an answer. */
+const MARGIN = 0.02;
+
+/** Whether the model has an answer: before it has learnt, all classes are nearly the same to it. */
+export function hasAnswer({ probabilities, best, round }: Pick<Prediction, "probabilities" | "best" | "round">): boolean {
+  return round !== 0 && (probabilities[best] ?? 0) - 1 / probabilities.length >= MARGIN;
+}
+
+export const NO_ANSWER = "The model cannot tell yet.";
+
 /** Asks the model; `onModel` calls back whenever there is a newer one, and then what was drawn is asked about again. */
 export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel: (renew: () => void) => void = () => {}): HTMLElement {
   const [height, width] = pictureSize(task);
@@ -52,12 +62,13 @@ export function tryView(task: Task, predictor: Pick<Session, "predict">, onModel
   };
   const show = (prediction: Prediction): void => {
     const name = (k: number): string => task.classes[k] ?? String(k);
-    if (prediction.round === 0) tell("The model has not learnt yet: it only guesses.");
+    const answered = hasAnswer(prediction);
+    if (!answered) tell(NO_ANSWER);
     else tell("The model says: ", name(prediction.best));
     say(age, prediction.round === undefined || prediction.round === 0 ? "" : `Model of round ${prediction.round}.`);
     const all = prediction.probabilities.map((share, k) => ({ share, k }));
     const shown = all.length <= MOST_BARS ? all : all.sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
-    fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, prediction.round !== 0 && k === prediction.best)));
+    fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, answered && k === prediction.best)));
   };
   const pad = new Pad("Draw here to try the model", changed);
   changed();

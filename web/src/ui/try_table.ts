@@ -5,7 +5,7 @@ import { wordsOf } from "../wire/refusal.ts";
 import type { Column, Detail, Task } from "./api.ts";
 import { details, fill, h, say } from "./dom.ts";
 import { sentence } from "./front.ts";
-import { bar, tryView } from "./try_model.ts";
+import { bar, hasAnswer, NO_ANSWER, tryView } from "./try_model.ts";
 
 /** Milliseconds without a key after which the model is asked. */
 const PAUSE = 150;
@@ -82,11 +82,13 @@ function tableView(
     timer = window.setTimeout(() => void ask(), PAUSE);
   };
   const name = (k: number): string => task.classes[k] ?? String(k);
-  const show = ({ probabilities, best, round }: Prediction): void => {
-    if (round === 0) tell("The model has not learnt yet: all answers are the same to it.");
+  const show = (prediction: Prediction): void => {
+    const { probabilities, best } = prediction;
+    const answered = hasAnswer(prediction);
+    if (!answered) tell(NO_ANSWER);
     else tell("The model says: ", name(best));
     const shown = probabilities.map((share, k) => ({ share, k })).sort((a, b) => b.share - a.share).slice(0, MOST_BARS);
-    fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, round !== 0 && k === best)));
+    fill(answers, ...shown.map(({ share, k }) => bar(name(k), share, answered && k === best)));
   };
   let next = 0;
   const example = h("button", {

@@ -33,7 +33,7 @@ describe("the choice of noise", () => {
   });
 
   it("is measured for one who makes it alone and for all", () => {
-    expect(noiseEffect(0.912, 0.905, 0.432, 5)).toMatch(/you alone of five .* 90\.5 %.* instead of 91\.2 %.* everybody .* 43\.2 %/);
+    expect(noiseEffect(0.912, 0.905, 0.432, 5)).toMatch(/you alone of five .* 90\.5\s%.* instead of 91\.2\s%.* everybody .* 43\.2\s%/);
     expect(noiseEffect(0.912, null, 0.432, 5)).not.toMatch(/alone/);
     expect(noiseEffect(0.912, 0.912, 0.912, 5)).not.toMatch(/alone|instead/);
     expect(noiseEffect(null, null, null, 5)).toMatch(/not measured.*everybody's model/);
@@ -109,7 +109,7 @@ describe("figures", () => {
       "12 days",
     ]);
     expect([percent(0.8837), percent(null), count(1e6), listed(["a", "b", "c"])]).toEqual([
-      "88.4 %",
+      "88.4\u00a0%",
       "not measured",
       "1,000,000",
       "a, b and c",

@@ -6,7 +6,12 @@ export const NO_MEANINGFUL_PROTECTION = 20;
 export function percent(share: number | null | undefined, digits = 1): string {
   return share === null || share === undefined || !Number.isFinite(share)
     ? "not measured"
-    : `${(100 * share).toFixed(digits)} %`;
+    : `${(100 * share).toFixed(digits)}\u00a0%`;
+}
+
+/** A share at the axis of a chart: `85.5 %`, but `80 %`. */
+export function tick(share: number): string {
+  return percent(share, Number.isInteger(Math.round(1000 * share) / 10) ? 0 : 1);
 }
 
 export function count(number: number): string {
@@ -43,10 +48,10 @@ export function publicChoice(classes: number): [string, string] {
   const advice = "Choose by what you want, not by what your examples are.";
   if (classes > 1)
     return [
-      `Your choice is public. ${advice}`,
+      `Your choice is public: the server can see it. ${advice}`,
       `There are ${spelled(classes)} classes of protection, and which one you take is public: the length of one report shows it to the server. ${advice}`,
     ];
-  return [`Your choice is public. ${advice}`, `The server sees in which round your page stops. ${advice}`];
+  return [`Your choice is public: the server can see it. ${advice}`, `The server sees in which round your page stops. ${advice}`];
 }
 
 /** What a page does when its budget is spent. */
@@ -57,7 +62,7 @@ export const DECLINING =
 export function reachWords({ rounds, left, perRound, before }: { rounds: number; left: number; perRound: readonly number[]; before: number }): string {
   const [first = 0, second = first] = perRound;
   const dear = before === 0 && perRound.length > 1 && first > 2 * (second - first);
-  const why = dear ? " The first report costs most: it pays once for what the proof needs; each later one adds a little." : "";
+  const why = dear ? " The first report costs most." : "";
   if (rounds >= left) return `Enough for all ${counted(left, "round")}.${why}`;
   return rounds === 0 ? `Enough for 0 of ${counted(left, "round")}.${why}` : `Enough for ${rounds} of ${counted(left, "round")}; after that, ${DECLINING}${why}`;
 }
@@ -197,9 +202,9 @@ export function titled(name: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-export function listed(words: readonly string[]): string {
+export function listed(words: readonly string[], joint: "and" | "or" = "and"): string {
   if (words.length < 2) return words[0] ?? "";
-  return `${words.slice(0, -1).join(", ")} and ${words[words.length - 1]}`;
+  return `${words.slice(0, -1).join(", ")} ${joint} ${words[words.length - 1]}`;
 }
 
 export function clock(time: number): string {

@@ -54,6 +54,7 @@ describe("a table", () => {
     ["in other capitals", "bmi;Age;label\n20;3;yes\n", []],
     ["with others between them", "id,BMI,class,age,ward\n7,20,yes,3,north\n", ["id", "ward"]],
     ["with a class that has an own name", "BMI,ill,age\n20,yes,3\n", []],
+    ["with a class of an own name before another column", "ill,BMI,age,ward\nyes,20,3,north\n", ["ward"]],
   ])("of named columns is matched by their names: %s", async (_, text, extra) => {
     const { x, y, summary } = await load(text, named);
     expect([...x]).toEqual([1, 2]);

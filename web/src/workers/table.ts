@@ -40,7 +40,7 @@ export function readTable(text: string, task: Task, labelColumn?: string): RawRe
   const header = looksLikeHeader(lines[0]!) ? lines.shift()!.cells.map((name) => name.trim()) : null;
   if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
   const columns = task.input.columns
-    ? byName(task.input.columns.map(({ name }) => name), header, labelColumn)
+    ? byName(task, header, lines, labelColumn)
     : byPosition(task, header, lines[0]!.cells.length, labelColumn);
   const width = columns.positions.length;
   const x = new Float32Array(lines.length * width);
@@ -72,7 +72,8 @@ function byPosition(task: Task, header: string[] | null, found: number, labelCol
 }
 
 /** The columns that the task names, wherever they stand; all others but the class are left out. */
-function byName(wanted: string[], header: string[] | null, labelColumn?: string): Columns {
+function byName(task: Task, header: string[] | null, lines: readonly { cells: string[] }[], labelColumn?: string): Columns {
+  const wanted = task.input.columns!.map(({ name }) => name);
   if (!header) {
     throw new Refused(`this table has no header: write the names of its columns into its first line. This federation takes ${listed(wanted)}, and the class`);
   }
@@ -81,12 +82,20 @@ function byName(wanted: string[], header: string[] | null, labelColumn?: string)
   if (missing.length) throw new Refused(`this table lacks ${missing.length === 1 ? "the column" : "the columns"} ${listed(missing)}: add what is missing, in any place`);
   const others = header.map((_, k) => k).filter((k) => !positions.includes(k));
   if (others.length === 0) throw new Refused("this table has no column for the class: add one, called class");
-  const usual = labelColumn?.trim() ? -1 : others.findIndex((k) => USUAL.test(header[k]!));
-  const label = labelColumn?.trim() ? labelIndex(header, header.length, labelColumn) : others[usual >= 0 ? usual : others.length - 1]!;
+  const label = labelColumn?.trim() ? labelIndex(header, header.length, labelColumn) : likelyLabel(others, header, lines, task.classes);
   if (positions.includes(label)) throw new Refused(`the column "${header[label]}" is one that the model learns from: name another for the class`);
   const extra = others.filter((k) => k !== label).map((k) => header[k]!);
   const notes = extra.length ? [`This federation does not use ${listed(extra)}: left out.`] : [];
   return { positions, label, cells: header.length, names: header, notes };
+}
+
+/** The column of the class where nobody names it: one with a usual name, else the only one that holds names of classes, else the last. */
+function likelyLabel(others: number[], header: string[], lines: readonly { cells: string[] }[], classes: readonly string[]): number {
+  const usual = others.find((k) => USUAL.test(header[k]!));
+  if (usual !== undefined) return usual;
+  const names = new Set(classes.map((name) => name.toLowerCase()));
+  const fitting = others.filter((k) => lines.every(({ cells }) => names.has((cells[k] ?? "").trim().toLowerCase())));
+  return fitting.length === 1 ? fitting[0]! : others.at(-1)!;
 }
 
 /** Where a column stands: by its name, else by its name in other capitals; -1 where it is not there. */
