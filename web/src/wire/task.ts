@@ -225,6 +225,8 @@ export const MOST_ROUNDS = 1000;
 export const MOST_STEPS = 10_000;
 
 /** whole unit vectors are kept in 16 bits, and so are whitened records */
+/** Of what records are divided by: with less, the server could choose whose records are too large to join with. */
+const SMALLEST_STD = 2 ** -40;
 const LONGEST_VECTOR = 2 ** 15 - 1;
 /** residuals at most, so that sums of products stay below 2^53 */
 const LONGEST_RESIDUAL = 2 ** 15;
@@ -259,7 +261,7 @@ function checkInput({ input, classes }: Task): void {
   need(isObject(input) && Array.isArray(input.shape) && input.shape.every((side) => whole(side, 1, 10_000)), "the shape of records is not known");
   need(input.shape.length === 1 || input.shape.length === 3, "records are lists of features, or channels x height x width");
   const sized = (list: unknown) => Array.isArray(list) && (list.length === 1 || list.length === input.shape[0]) && list.every(Number.isFinite);
-  need(sized(input.mean) && sized(input.std) && input.std.every((std) => std > 0), "the constants of normalisation do not fit the records");
+  need(sized(input.mean) && sized(input.std) && input.std.every((std) => std >= SMALLEST_STD), "the constants of normalisation do not fit the records");
   const columns = input.columns ?? null;
   const named = (column: unknown) => isObject(column) && typeof column.name === "string" && column.name.trim() !== "";
   need(columns === null || (Array.isArray(columns) && input.shape.length === 1 && columns.length === input.shape[0] && columns.every(named)), "the columns of the table do not fit the records");

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { tasks } from "../golden.ts";
-import type { Task } from "../wire/task.ts";
+import { readTask, type Task } from "../wire/task.ts";
 import { DataRoom, pictureToRecord } from "./data.ts";
 import { hasBrightEdge, resized } from "./pictures.ts";
 
@@ -87,6 +87,12 @@ describe("a table", () => {
     const fine = { ...table, input: { ...table.input, std: [1, 0.001] } };
     expect((await load("3,3e35,yes\n", fine)).x[1]).toBeCloseTo(3e38, -32);
     await expect(load("3,20,yes\n3,3e38,no\n", fine)).rejects.toThrow(/record 2 has a number that is too large/);
+  });
+
+  test("joins whatever it holds: a task that would make common numbers infinite is refused for everybody", () => {
+    const given = { ...digits, input: { ...digits.input, std: [1e-30] } };
+    expect(() => readTask(given)).toThrow(/normalisation/);
+    expect(() => readTask(digits)).not.toThrow();
   });
 
   test("names a few bad lines and counts the others", async () => {
