@@ -76,8 +76,8 @@ def served(folder: Path, *arguments: str) -> Iterator[Server]:
     """`sordino serve` on a free port; it is stopped at the end."""
     output = folder / "server.txt"
     command = [
-        sys.executable, "-m", "sordino", "serve", *arguments, "--port", "0", "--folder", str(folder / "served"),
-        "--pace", "0",
+        sys.executable, "-m", "sordino", "serve", "--pace", "0", *arguments, "--port", "0", "--folder",
+        str(folder / "served"),
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
     with output.open("w") as log:
