@@ -100,10 +100,22 @@ export function invitation(detail: Detail, changed: (link: string) => void): HTM
       "p",
       { class: "row" },
       "clipboard" in navigator && copyButton(link),
-      shared_link && h("button", { type: "button", class: "plain", onclick: renew }, "Make a new link; this one then admits nobody"),
+      shared_link && askingButton("Make a new link…", "This link will admit nobody any more. Make a new one?", renew),
     ),
     problem,
   );
+}
+
+/** A quiet button that asks at the first press, and acts at the second. */
+function askingButton(label: string, question: string, act: () => void): HTMLElement {
+  let asked = false;
+  const press = (): void => {
+    if (asked) return act();
+    asked = true;
+    say(button, question);
+  };
+  const button = h("button", { type: "button", class: "plain", "aria-live": "polite", onclick: press }, label);
+  return button;
 }
 
 function copyButton(link: string): HTMLElement {
