@@ -77,14 +77,14 @@ try {
   });
   await poor.page.goto(`${wanted.server}/#/`);
   await poor.page.evaluate(
-    ([name, token]) => {
+    ([name, terms, token]) => {
       const budget = { limit: 0.5, delta: 1e-5, basis: "proven", adjacency: "record-add-remove" };
       sessionStorage.setItem(
         "sordino:taking-part",
-        JSON.stringify({ federation: name, data: "sample", choice: { budget }, token }),
+        JSON.stringify({ federation: name, terms, data: "sample", choice: { budget }, token }),
       );
     },
-    [wanted.federation, spent],
+    [wanted.federation, (await federation()).task.terms, spent],
   );
   await poor.page.goto(`${wanted.server}/?again#/${wanted.federation}`);
 
