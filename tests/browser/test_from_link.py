@@ -22,7 +22,7 @@ def link_of(server: Server) -> str:
 def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawing(
     browser: Browser, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    with served(tmp_path, "--gather", "6", "--pace", "1") as server:
+    with served(tmp_path, "--gather", "4", "--pace", "0.6") as server:
         told = play("from_link", browser, server, federation="proven-digits-pages", link=link_of(server))
 
     with subtests.test("consent stands on the second screen"):
