@@ -40,8 +40,8 @@ def main() -> None:
             command = [sys.executable, "-m", "sordino", "run", "proven-digits", "--out", str(report), "--workers", "1"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             phone = folder / "phone.html"
-            style = "body { margin: 0; text-align: center; background: #f6f5f1 }"
-            phone.write_text(f'<style>{style}</style><img src="training.png" width="296">')
+            style = "body { margin: 0; text-align: center; background: linear-gradient(#fff 41px, #f6f5f1 41px) }"
+            phone.write_text(f'<style>{style}</style><img src="front.png" width="296">')
             shots = [
                 {"url": phone.as_uri(), "path": str(IMAGES / "front-page.webp"), **PORTRAIT},
                 {"url": (report / "report.html").as_uri(), "path": str(IMAGES / "front-report.webp"), **PORTRAIT},

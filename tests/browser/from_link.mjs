@@ -71,6 +71,8 @@ await drawOne(visitor.page);
 await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 await visitor.page.waitForTimeout(500);
 await look(visitor, "end");
+await visitor.page.evaluate(() => scrollTo(0, 0));
+await picture(visitor, "front");
 tell({ what: "end", files: await visitor.page.locator("[aria-labelledby=files] a").count(), verdict: await verdict(visitor.page), accuracy: end.accuracy, rounds: end.round });
 
 await visitor.page.goto(`${wanted.server}/#/record`);
