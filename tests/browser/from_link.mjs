@@ -1,5 +1,5 @@
 // A visitor with a phone follows a link, joins, waits in the lobby, draws while it trains, and keeps a model that reads drawings.
-import { faults, follow, launch, participant, picture, tell, wanted } from "./pages.mjs";
+import { faults, follow, launch, participant, picture, stroke, tell, wanted } from "./pages.mjs";
 
 const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true, deviceScaleFactor: 1.5 };
 const browser = await launch();
@@ -27,17 +27,6 @@ async function join(one, seen = async () => {}) {
   return { consent, refused };
 }
 
-/** Draws a one: a stroke from top to bottom. */
-async function drawOne(page) {
-  const pad = page.locator(".pad").first();
-  await pad.scrollIntoViewIfNeeded();
-  const box = await pad.boundingBox();
-  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.15);
-  await page.mouse.down();
-  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.85, { steps: 12 });
-  await page.mouse.up();
-}
-
 const verdict = (page) => page.textContent(".verdict");
 
 const visitor = await participant(browser, PHONE);
@@ -55,7 +44,7 @@ await visitor.page.waitForTimeout(1200); // it is told once a second
 await visitor.page.locator(".invite .qr").scrollIntoViewIfNeeded();
 await look(visitor, "countdown");
 await follow(({ round }) => round >= 3, 120);
-await drawOne(visitor.page);
+await stroke(visitor.page);
 await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 tell({ what: "early", verdict: await verdict(visitor.page), state: (await follow(() => true)).state });
 await visitor.page.evaluate(() => scrollTo(0, 0));
@@ -67,7 +56,7 @@ await picture(visitor, "noise");
 const end = await follow(({ state }) => state === "finished", 200);
 await visitor.page.waitForSelector("[data-state=ended]");
 await visitor.page.click("text=Clear");
-await drawOne(visitor.page);
+await stroke(visitor.page);
 await visitor.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 await visitor.page.waitForTimeout(500);
 await look(visitor, "end");
@@ -84,7 +73,7 @@ tell({ what: "record", rows: await visitor.page.locator(".record tbody tr").coun
 const late = await participant(browser, PHONE);
 await late.page.goto(wanted.link);
 await late.page.waitForSelector(".late .pad");
-await drawOne(late.page);
+await stroke(late.page);
 await late.page.waitForFunction(() => document.querySelector(".answers li") !== null);
 await look(late, "latecomer");
 tell({ what: "late", verdict: await verdict(late.page) });

@@ -182,7 +182,6 @@ def test_the_link_is_printed_once_and_not_beside_personal_ones(tmp_path, capsys)
 
 
 def test_a_terminal_shows_the_link_as_a_code(monkeypatch):
-    pytest.importorskip("segno")
 
     class Terminal(io.StringIO):
         def isatty(self):

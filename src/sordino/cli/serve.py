@@ -232,10 +232,8 @@ def _announce(site: Site, place: TlsAddress, port: int) -> None:
 
 
 def _show_code(text: str) -> None:
-    """A QR code on a terminal, for the phones of others; nothing where its library is missing."""
-    try:
-        import segno
-    except ImportError:
-        return
+    """A QR code on a terminal, for the phones of others."""
+    import segno
+
     if sys.stdout.isatty():
         segno.make(text, error="l", micro=False).terminal(sys.stdout, compact=True)

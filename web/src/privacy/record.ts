@@ -1,26 +1,11 @@
 /** The record of a browser: every report of every federation, in terms that no later choice changes, and how to check it. */
 import { ADJACENCIES } from "../wire/task.ts";
-import { Account, type OwnRelease, adjacencyOf } from "./account.ts";
+import { Account, adjacencyOf } from "./account.ts";
 import type { Entry, Ledger } from "./ledger.ts";
 import type { Adjacency, Budget } from "./terms.ts";
 
-/** One report. */
-export interface RecordLine {
-  index: number;
-  dataset: string;
-  federation: string;
-  round: number;
-  /** SHA-256 of the plan's bytes */
-  plan: string;
-  releases: OwnRelease[];
-  /** when, in milliseconds since 1970 */
-  time: number;
-  /** SHA-256 of the report's bytes */
-  hash: string;
-  bytes: number;
-  sent: Entry["sent"];
-  /** SHA-256 over this line and all before it */
-  head: string;
+/** One report: its line in the ledger without the bytes. */
+export interface RecordLine extends Omit<Entry, "answer"> {
   /** epsilon of everything told so far of the same examples, in `terms`; null where nothing bounds it */
   epsilon: number | null;
   /** those of the first agreement with this federation */
