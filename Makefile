@@ -9,7 +9,7 @@ PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser page bench lint docs pictures wheel size gpu-bundle clean
+.PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser nginx page bench lint docs pictures wheel image size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,12 @@ browser: ## install Chromium for the tests in a browser, where this is a Debian 
 	  && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	  || echo "No Chromium here, and it could not be installed: the tests in a browser are left out. Install it and try again."
 
+nginx: ## install nginx for the tests of the door before Flower's server, where this is a Debian machine and we may
+	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || { \
+	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
+	  && apt-get install -y -qq --no-install-recommends nginx >/dev/null 2>&1; } \
+	  || echo "No nginx here, and it could not be installed: its tests are left out. Install it and try again."
+
 test-firefox: $(READY) page ## one journey through the page in Firefox, which is installed if need be
 	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || { \
 	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
@@ -67,14 +73,19 @@ check: lint ## lint, types and unit tests: a minute and a half
 
 test: lint page test-page browser ## lint, types and the tests of all layers
 	@if command -v chromium >/dev/null && command -v npm >/dev/null; then export SORDINO_NEEDS_BROWSER=1; fi; \
+	if [ -n "$$CI" ] && [ `id -u` = 0 ]; then export SORDINO_NEEDS_ACCOUNTS=1; fi; \
 	$(BIN)/python -m pytest -n 2
 
 nightly: $(READY) ## compute recorded experiments again, and run every method over real machines: many minutes
 	$(BIN)/python -m pytest -n 2 -m nightly
 
-test-more: $(MORE)/.ready ## the tests that need another environment: Ray, ONNX, pandas, matplotlib, Opacus and others
-	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py tests/ecosystem \
-	  tests/engine/test_run_figures.py tests/report/test_comparison_files.py
+test-more: $(MORE)/.ready nginx ## the tests that need another environment: Ray, ONNX, pandas, matplotlib, Opacus, nginx and others
+	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py tests/ecosystem tests/flower/test_door.py \
+	  tests/engine/test_run_figures.py tests/report/test_comparison_files.py tests/flower/test_mod_page.py
+	@# the newest Flower that is allowed, over the same dependencies: it asks for a certifi that indexes may not have
+	PYTHONPATH=$(CURDIR)/$(MORE)/newest-flower $(MORE)/bin/python -m pytest tests/flower/test_mod.py \
+	  tests/flower/test_mod_page.py tests/flower/test_record_privacy.py tests/flower/test_ledger_place.py tests/flower/test_relay.py \
+	  tests/flower/test_deploy_page.py
 
 $(MORE)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MORE)
@@ -82,6 +93,8 @@ $(MORE)/.ready: pyproject.toml constraints.txt
 	  -e '.[learn,service,flower,export,notebook,dev]' 'flwr[simulation]' opacus datasets seaborn
 	@# the bounds of flwr-datasets do not fit constraints.txt; it works with these versions
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps flwr-datasets
+	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	  --target $(MORE)/newest-flower flwr==1.42.0
 	@touch $@
 
 test-page: page
@@ -103,6 +116,9 @@ pictures: $(READY) page ## take the pictures of the documentation again, with No
 
 wheel: $(READY) page ## build the wheel into dist/, with the page where it is built
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+image: page ## build the container image, with an engine such as Docker (docs/containers.md)
+	docker build --tag sordino .
 
 size: ## code lines by room, without blanks, comments and docstrings
 	@$(PYTHON) tools/size.py

@@ -34,6 +34,8 @@ from typing import Any
 from benchmarks.soak import Launcher, Nursery
 from sordino.client.client import Client
 from sordino.client.settings import Settings
+from sordino.flower.app import write_app
+from sordino.flower.coordinator import RUN, SOCKET, CoordinatorSettings, make_coordinator
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Statement
@@ -41,7 +43,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import RoundRecord
 from sordino.runs.federation import wire
-from sordino.wire.signing import SigningKey, key_file
+from sordino.wire.signing import SigningKey
 
 RESULTS = Path(__file__).parent / "results/proven-flower.json"
 NAME = "proven"  #: of the federation
@@ -49,7 +51,7 @@ ADD_REMOVE = "record-add-remove"
 ALONE = 20.0  #: how much more than the sum the server alone may learn of a silo
 PATIENCE = 25.0  #: seconds until a dead silo is not waited for any more; one that is back is found within 20
 LATEST = 10.0  #: seconds after the begin of a round in which a silo is killed
-RUN = 4 * 3600.0  #: seconds in which a run must be over
+LONGEST = 4 * 3600.0  #: seconds in which a run must be over
 
 
 def recipe_for(given: Recipe, silos: int) -> Recipe:
@@ -82,9 +84,9 @@ class Silos:
         return tuple(f"silo-{number}" for number in range(self.recipe.number_of_clients))
 
     @property
-    def runs(self) -> Path:
-        """Where the server keeps its runs."""
-        return self.place / "runs"
+    def coordinator(self) -> Path:
+        """The coordinator's folder."""
+        return self.place / "coordinator"
 
     def socket(self, number: int) -> Path:
         """Where a silo's process listens."""
@@ -92,7 +94,9 @@ class Silos:
 
     def set_up(self) -> None:
         """Folders with the records that a simulation would give them; owners have told each other their keys."""
-        coordinator = SigningKey.at(key_file(self.runs / NAME)).author.first.hex()
+        key = SigningKey.new()
+        make_coordinator(self.coordinator, self.recipe, CoordinatorSettings(NAME, self.names, patience=PATIENCE), key)
+        coordinator = key.author.first.hex()
         federation = wire(self.recipe)
         method: Any = self.recipe.method
         strengths = self.recipe.epsilons()
@@ -141,7 +145,7 @@ class Silos:
     @property
     def rounds(self) -> tuple[RoundRecord, ...]:
         """What the server recorded of the rounds that are over."""
-        path = self.runs / NAME
+        path = self.coordinator / RUN
         return RunFolder.open(path).rounds() if (path / "metrics.jsonl").exists() else ()
 
     def spent(self) -> list[tuple[float, float]]:
@@ -221,10 +225,7 @@ class SuperLink:
 
     def run(self) -> None:
         """Start everything, run the recipe's app to its end, and end everything."""
-        from sordino.flower import RunConfig, write_app
-
-        config = RunConfig(NAME, self._silos.runs, self._silos.names, patience=PATIENCE)
-        write_app(self._place / "app", self._silos.recipe, config)
+        write_app(self._place / "app", NAME, self._silos.coordinator / SOCKET)
         (self._place / "home").mkdir()
         (self._place / "home/config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self._port}"\ninsecure = true\n'
@@ -238,8 +239,9 @@ class SuperLink:
                     "--port", self._port + 1 + number,
                     "--node-config", f'sordino-socket="{self._silos.socket(number)}"',
                 )  # fmt: skip
+            self._start("coordinator", "sordino", "coordinator", "serve", self._silos.coordinator)
             self._start("run", "flwr", "run", "app", "--stream")
-            until(lambda: (self._silos.runs / NAME / "report.html").exists(), RUN)
+            until(lambda: (self._silos.coordinator / RUN / "report.html").exists(), LONGEST)
         finally:
             self._end()
 
@@ -292,7 +294,7 @@ def proven(statement: Statement) -> dict[str, float]:
 
 def figures(silos: Silos, simulated: float | None, seconds: float) -> dict[str, Any]:
     """What the run came to, for a page to quote."""
-    rounds, folder, spent = silos.rounds, RunFolder.open(silos.runs / NAME), silos.spent()
+    rounds, folder, spent = silos.rounds, RunFolder.open(silos.coordinator / RUN), silos.spent()
     result, statement = folder.final_result(), folder.statement()
     assert result is not None and statement is not None
     return {

@@ -1,4 +1,4 @@
-"""`sordino ledger show|verify|budget|consent`, as its users call it."""
+"""`sordino ledger show|verify|budget|consent|compact`, as its users call it."""
 
 import json
 import sqlite3
@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Derived, Guarantee, Infinite, Pure, Release
-from sordino.privacy.ledger import Ledger, ReportKey
+from sordino.privacy.ledger import Ledger, Released, ReportKey
+from sordino.privacy.statement import PlannedFor, Statement
+from sordino.report.caveats import MOD_TRUST
+from sordino.report.statement import APP_TRUST, lead_facts, lead_text
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -154,6 +157,58 @@ def test_show_as_json_holds_the_same(path: Path) -> None:
     assert [entry["kind"] for entry in shown["entries"]][:3] == ["opened", "budget", "consent"]
 
 
+def test_show_gives_the_verdict_in_words_and_its_figures(path: Path) -> None:
+    fill(path)
+    said, (packed,) = sordino("show", path).stdout, as_json("show", path)["datasets"]
+    statement = Statement.from_json(packed["statement"])
+    assert lead_text(statement) in said
+    with Ledger.open(path) as ledger:
+        left = [each for e in ledger.entries() if isinstance(e.event, Released) for each in e.event.releases]
+        budget = ledger.standing(packed["dataset"]).budget
+    own = Statement.of(left, delta=budget.delta or 1e-5)
+    assert {(r.adversary, r.adjacency, r.proven) for r in statement.rows} == {
+        (r.adversary, r.adjacency, r.proven) for r in own.rows
+    }
+    assert statement.planned == PlannedFor(budget.adjacency, budget.adversary.kind)
+
+
+def test_show_says_whom_the_figures_of_a_flower_apps_mod_trust(path: Path) -> None:
+    fill(path)
+    (before,) = as_json("show", path)["datasets"]
+    with Ledger.open(path) as ledger:
+        proven = Guarantee(SERVER, Adjacency.CLIENT, Pure(0.5), "Theorem 7")
+        ledger.record(ReportKey("wards", "flower 17", 1, "ab"), Release("x", "wards", "update", (proven,)), b"4")
+    (after,) = as_json("show", path)["datasets"]
+    assert (before["statement"]["caveats"], after["statement"]["caveats"]) == ([], [MOD_TRUST])
+    facts = [lead_facts(Statement.from_json(each["statement"])) for each in (before, after)]
+    assert [each["trusted"] == APP_TRUST for each in facts] == [False, True]
+    assert ["claims" in each for each in facts] == [True, False]
+    assert not [each for each in after["statement"]["sentences"] if "nobody is trusted" in each]
+
+
+def test_a_clients_folder_stands_for_its_ledger(tmp_path: Path) -> None:
+    fill(tmp_path / "ledger.sqlite")
+    for words in (("show",), ("verify",), ("compact", "--older-than", 30, "--dry-run")):
+        own, folder = (as_json(words[0], place, *words[1:]) for place in (tmp_path / "ledger.sqlite", tmp_path))
+        assert own == folder and own["path"] == str(tmp_path / "ledger.sqlite")
+
+
+def test_one_command_makes_a_ledger_for_each_node_of_a_flower_app(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "budgets"
+    assert sordino("budget", folder, "records", "--epsilon", 3, "--nodes", 3).exit_code == 0
+    assert sorted(each.name for each in folder.glob("*.db")) == ["0.db", "1.db", "2.db"]
+    assert sordino("consent", folder, "records", "--unproven", "metric loss").exit_code == 0
+    assert sordino("budget", folder, "records", "--epsilon", 2).exit_code == 0
+    for each in folder.glob("*.db"):
+        (packed,) = as_json("show", each)["datasets"]
+        assert packed["budget"]["limit"] == 2 and packed["consents"]["unproven"] == ["metric loss"]
+    assert sordino("budget", folder, "records", "--epsilon", 2, "--nodes", 4).exit_code == 0
+    assert len(list(folder.glob("*.db"))) == 4
+    assert sordino("show", folder).exit_code == 1
+    refused = sordino("budget", folder / "0.db", "records", "--epsilon", 2, "--nodes", 4)
+    assert refused.exit_code == 1 and isinstance(refused.exception, SystemExit)
+
+
 def test_verify_accepts_a_sound_ledger_and_the_head_of_a_receipt(path: Path) -> None:
     head = fill(path)
     result = sordino("verify", path)
@@ -161,7 +216,8 @@ def test_verify_accepts_a_sound_ledger_and_the_head_of_a_receipt(path: Path) -> 
     assert "6 entries, the chain is whole" in result.stdout
     assert "cannot notice" in result.stdout
     assert "contains the head of your receipt" in sordino("verify", path, "--head", head).stdout
-    assert as_json("verify", path, "--head", head) == {"path": str(path), "sound": True, "entries": 6, "head": head}
+    told = {"path": str(path), "sound": True, "entries": 6, "head": head}
+    assert as_json("verify", path, "--head", head) == {**told, "reports": {"reports": 3, "size": 3, "hashes": 0}}
 
 
 def test_verify_of_an_edited_ledger_is_a_sentence_and_exit_code_1(path: Path) -> None:
@@ -189,6 +245,39 @@ def test_verify_with_the_head_of_a_longer_ledger_fails(path: Path) -> None:
     result = sordino("verify", path, "--head", "ab" * 32)
     assert result.exit_code == 1
     assert "of your receipt is not in it" in result.output
+
+
+def test_compact_drops_bytes_and_show_and_verify_say_so(path: Path) -> None:
+    head = fill(path)
+    would = as_json("compact", path, "--older-than", 0, "--dry-run")
+    assert would["dropped"] == {"reports": 2, "size": 2, "not_shrunk": ""}
+    assert (would["head"], would["file_after"]) == (head, would["file_before"])
+    assert as_json("compact", path, "--older-than", 1)["dropped"]["reports"] == 0
+    done = as_json("compact", path, "--older-than", 0)
+    assert done["dropped"] == would["dropped"]
+    assert done["reports"] == {"reports": 1, "size": 1, "hashes": 2}
+    assert done["head"] != head
+    shown = as_json("show", path)
+    assert shown["head"] == done["head"]
+    assert shown["reports"] == done["reports"]
+    assert [entry.get("report_bytes") for entry in shown["entries"]] == [None] * 3 + [0, 0, 1] + [None]
+    last = shown["entries"][-1]
+    assert (last["kind"], last["of"], last["size"]) == ("compaction", [[4, 5]], 2)
+    assert as_json("verify", path, "--head", head)["reports"] == done["reports"]
+    for command in ("show", "verify"):
+        assert "Of 2 of 3 reports only the hash is kept" in sordino(command, path).stdout
+    assert as_json("compact", path, "--older-than", 0, "--unacknowledged")["dropped"]["reports"] == 1
+
+
+def test_compact_needs_to_know_for_how_long_reports_are_kept(path: Path) -> None:
+    fill(path)
+    result = sordino("compact", path)
+    assert result.exit_code == 1
+    assert "--older-than" in result.stderr
+    path.with_name("client.toml").write_text(
+        '[data]\nsource = "digits"\n[budget]\nlimit = 1\n[keep]\nreports_days = 0\n'
+    )
+    assert as_json("compact", path)["dropped"]["reports"] == 2
 
 
 @pytest.mark.parametrize("given", ["abc", "g" * 64, "ab" * 33], ids=["short", "other digits", "long"])

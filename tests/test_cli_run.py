@@ -49,6 +49,12 @@ def tiny(tmp_path: Path) -> Path:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
+def test_real_clients_are_not_asked_for_what_each_of_them_would_refuse(tmp_path):
+    sockets = [word for name in "abc" for word in ("--client", tmp_path / f"{name}.sock")]
+    refused = sordino("run", "proven-digits", *sockets, "--out", tmp_path / "run", exit_code=1)
+    assert "--set method.announced_size=" in refused.stderr and not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("name", [name for name, file in shipped().items() if 'source = "digits"' in file.read_text()])
 def test_a_shipped_recipe_on_embedded_data_runs(name, tmp_path):
     result = sordino("run", name, *FEW, "--out", tmp_path / "run", "--json")

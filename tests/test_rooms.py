@@ -29,7 +29,10 @@ FORBIDDEN = {
     "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
-PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
+PROGRAMS = (
+    "lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "evaluation",
+    "faults",
+)  # fmt: skip
 
 
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it

@@ -27,3 +27,7 @@ class LedgerDamaged(SordinoError):
 
 class LedgerUnavailable(SordinoError):
     """The ledger could not be written (disk full, locked, read-only); nothing may leave."""
+
+
+class ReportCompacted(SordinoError):
+    """This plan was answered before, and only the hash of that report is kept: it cannot be sent or drawn again."""

@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     SPLIT = 3  #: splitting data among simulated clients
     SELECT = 4  #: choosing clients
     INIT = 5  #: initial parameters
+    EVALUATION = 6  #: the noise of a private evaluation
     REDRAW = 256  #: first of the purposes used to draw again what fell outside a range (256, 257, ...)
     LONGER = 2**15  #: first of the purposes in which streams of local training go on that are longer than one
 

@@ -50,8 +50,8 @@ def recipe(changes: dict[str, Any] | None = None) -> Recipe:
 def settings(rows: str = "0-19", limit: float = 1e6, **tables: Any) -> Settings:
     own = {"source": "digits", "rows": rows}
     known = {name: KEY.author.first.hex() for name in tables.get("federations", ()) if "*" not in name}
-    budget = {"limit": limit, **tables.pop("budget", {})}
-    return Settings.of({"data": own, "budget": budget, "consents": tables, "coordinators": known})
+    budget, keep = {"limit": limit, **tables.pop("budget", {})}, tables.pop("keep", {})
+    return Settings.of({"data": own, "budget": budget, "keep": keep, "consents": tables, "coordinators": known})
 
 
 def client(folder: Path, given: Settings | None = None) -> Client:

@@ -374,9 +374,12 @@ def test_code_of_the_servers_choice_is_not_imported(tmp_path):
 
 
 def test_a_silo_is_not_told_to_divide_by_its_own_size(tmp_path):
-    given = people.method_recipe("silo-dp").with_({"method.announced_size": 0})
-    with pytest.raises(Refused, match="announced_size"):
-        joined(tmp_path / "a", given)
+    """A coordinator of ours does not even ask; one of somebody else's may."""
+    honest = people.terms(people.method_recipe("silo-dp"))
+    asked = Recipe.from_toml(honest.recipe).with_({"method.announced_size": 0}).to_toml()
+    forged = replace(honest, recipe=asked).invitation(0, people.KEY)
+    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="announced_size"):
+        client.join(forged.encode())
 
 
 def test_a_number_that_the_recipe_does_not_have_is_refused(tmp_path):

@@ -128,7 +128,10 @@ def test_nothing_on_the_command_line_sets_randomness():
         assert "seed" not in words and "random" not in words
 
 
-def test_the_ledger_of_a_clients_folder_is_named(folder):
-    done = CliRunner().invoke(app, ["ledger", "show", str(folder)])
-    assert done.exit_code == 1 and str(folder / "ledger.sqlite") in done.output
-    assert CliRunner().invoke(app, ["ledger", "show", str(folder / "ledger.sqlite")]).exit_code == 0
+def test_a_clients_folder_is_shown_and_its_budget_is_changed_elsewhere(folder):
+    """`show` takes the folder for its ledger; what changes a budget or a consent names the file alone."""
+    shown = CliRunner().invoke(app, ["ledger", "show", str(folder), "--json"])
+    assert json.loads(shown.stdout)["path"] == str(folder / "ledger.sqlite")
+    for words in (["budget", str(folder), "own", "--epsilon", "9"], ["consent", str(folder), "own", "--claimed"]):
+        done = CliRunner().invoke(app, ["ledger", *words])
+        assert done.exit_code == 1 and str(folder / "ledger.sqlite") in done.output

@@ -1,8 +1,9 @@
-"""A set-up's machines as folders on this one: its own commands, each in a process, all of them ended at the end."""
+"""A set-up's machines as folders on this one: `sordino deploy up` for each, all of them ended at the end."""
 
 import ctypes
 import json
 import os
+import pwd
 import shlex
 import signal
 import socket
@@ -15,9 +16,13 @@ from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 
-from sordino.deploy import commands
+import pytest
+
+from sordino.deploy.access import LocalAccount
 from sordino.deploy.checks import CheckResult, check
 from sordino.deploy.deployment import SERVER, Deployment
+from sordino.deploy.services import SIDES
+from sordino.deploy.supervisor import statuses
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -30,15 +35,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Machines:
-    """Runs the commands that `sordino deploy` wrote, as they are, by a shell in the machine's folder."""
+    """The machines of a set-up, each kept running by its own `sordino deploy up`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._mark = folder, uuid.uuid4().hex
-        self._running: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.python, self.more = sys.executable, dict[str, str]()  #: that machines run, and what they find beside it
 
     @property
     def deployment(self) -> Deployment:
         return Deployment.read(self.folder)
+
+    @property
+    def run(self) -> Path:
+        """The folder of the only federation's run."""
+        (setup,) = self.deployment.federations
+        return setup.coordinator_in(self.folder / SERVER) / "run"
 
     def sordino(self, *arguments: object, folder: Path | None = None) -> str:
         """A command of Sordino's, which must succeed, in this process: it would take seconds to load in another."""
@@ -47,70 +59,90 @@ class Machines:
         assert done.exit_code == 0, (done.output, done.exception)
         return done.stdout
 
-    def do_here(self, machine: str, which: str) -> str:
-        """Give the machine's command that contains these words, one of Sordino's own."""
-        name, *words = shlex.split(self.command(machine, which))
-        assert name == "sordino"
-        return self.sordino(*words, folder=self.folder / machine)
+    def up(self, *machines: str, words: str = "") -> None:
+        """Start machines, and let them run."""
+        for machine in machines:
+            with (self.folder / f"{machine}.log").open("ab") as log:
+                self._running[machine] = subprocess.Popen(
+                    [self.python, "-m", "sordino", "deploy", "up", str(self.folder / machine), *shlex.split(words)],
+                    env=self.environment() | self.more, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    preexec_fn=_die_with_parent,
+                )  # fmt: skip
 
-    def do(self, machine: str, which: str, timeout: float = 240.0) -> str:
-        """Give the machine's command that contains these words, and wait for its end."""
-        return self._done(self.folder / machine, f". ./env.sh; {self.command(machine, which)}", timeout)
+    def wait(self, machine: str, seconds: float) -> int:
+        """Wait for the end of a machine; its exit code."""
+        try:
+            return self._running[machine].wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.logs()) from None
 
-    def start(self, machine: str, which: str) -> None:
-        """Give the machine's command that contains these words, and let it run."""
-        text = f". ./env.sh; exec {self.command(machine, which)}"
-        with (self.folder / machine / f"{which.split()[-1]}.log").open("ab") as log:
-            self._running[machine, which] = subprocess.Popen(
-                ["bash", "-ec", text], cwd=self.folder / machine, env=self._environment(), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, preexec_fn=_die_with_parent,
-            )  # fmt: skip
+    def down(self, machine: str) -> None:
+        """As Ctrl-C does."""
+        process = self._running.pop(machine)
+        process.terminate()
+        process.wait(30)
 
-    def kill(self, machine: str, which: str) -> None:
+    def process(self, machine: str, service: str) -> int:
+        """The number of a service's process, once it runs."""
+        found: list[Any] = []
+
+        def runs() -> bool:
+            own = statuses(self.folder / machine, SIDES).get(service, {}).get("process")
+            found.append(own)
+            return isinstance(own, int) and Path(f"/proc/{own}").exists()
+
+        self.until(runs, 60.0)
+        return int(found[-1])
+
+    def kill(self, machine: str, service: str) -> None:
         """As a power cut would."""
-        process = self._running.pop((machine, which))
-        process.kill()
-        process.wait()
+        os.kill(self.process(machine, service), signal.SIGKILL)
 
-    def command(self, machine: str, which: str) -> str:
-        """The one command of a machine that contains these words; a question is answered with yes."""
-        (found,) = [s.command for s in commands.steps(self.deployment, machine) if which in s.command]
-        return found.replace("client join", "client join --yes")
+    def said(self, machine: str) -> str:
+        """What a machine has printed so far."""
+        path = self.folder / f"{machine}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def until(self, true: Any, seconds: float = 240.0) -> None:
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.1)
+
+    def until_said(self, machine: str, words: str, seconds: float = 240.0) -> None:
+        self.until(lambda: words in self.said(machine), seconds)
+
+    def until_round(self, number: int, seconds: float = 240.0) -> None:
+        """Wait until so many rounds are over."""
+        self.until(lambda: len(self.rounds()) >= number, seconds)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """What the server recorded of each round."""
+        path = self.run / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def findings(self, timeout: float = 5.0) -> list[CheckResult]:
         return check(self.deployment, self.folder, timeout)
 
-    def wait_until_fine(self, seconds: float = 240.0) -> None:
-        """Wait for the check to have no complaints."""
-        end = time.monotonic() + seconds
-        while wrong := [finding.to_text() for finding in self.findings() if finding.wrong]:
-            assert time.monotonic() < end, "\n".join([*wrong, self.logs()])
-            time.sleep(0.5)
-
-    def wait_for_port(self, seconds: float = 120.0) -> None:
-        end = time.monotonic() + seconds
-        while any(f.what == "port" and f.wrong for f in self.findings()):
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.2)
-
     def logs(self) -> str:
         """The ends of all logs, for a message of failure."""
-        found = sorted(self.folder.glob("*/*.log"))
+        found = sorted([*self.folder.glob("*.log"), *self.folder.rglob("logs/*.log")])
         return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in found)
 
-    def _done(self, folder: Path, text: str, timeout: float = 240.0) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", text], cwd=folder, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=timeout, preexec_fn=_die_with_parent, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
-        return done.stdout
-
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Commands are those beside this Python; one thread each, since many processes share few cores."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLWR_", "PYTEST_", "COV_"))}
         return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", MARK: self._mark}
+
+    def done(self, folder: Path, text: str, timeout: float = 240.0) -> str:
+        """What a shell prints in a folder, for commands that must succeed."""
+        done = subprocess.run(
+            ["bash", "-ec", text], cwd=folder, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=timeout, preexec_fn=_die_with_parent, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}\n{self.logs()}"
+        return done.stdout
 
     def end(self) -> None:
         """End everything that was started here, and whatever that started."""
@@ -159,7 +191,19 @@ def _free(port: int) -> bool:
     return False
 
 
-def rounds(machines: Machines) -> list[dict[str, Any]]:
-    """What the server recorded of each round."""
-    path = machines.folder / SERVER / "runs" / machines.deployment.federation / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def need(found: str | None, what: str) -> str:
+    """What was found; without it a test fails where it was promised (`make test` as root in CI), else it skips."""
+    if found is None:
+        (pytest.fail if os.environ.get("SORDINO_NEEDS_ACCOUNTS") else pytest.skip)(what)
+    return found
+
+
+def python_for_others() -> str | None:
+    """A Python that other accounts can start, with the same libraries; None where there is none."""
+    import flwr
+
+    nobody = LocalAccount("nobody", pwd.getpwnam("nobody").pw_uid, frozenset())
+    for path in (Path(sys.executable).resolve(), Path(f"/usr/bin/python3.{sys.version_info.minor}")):
+        if path.exists() and nobody.obstacle(path, 1) is None and nobody.obstacle(Path(flwr.__file__), 4) is None:
+            return str(path)
+    return None

@@ -21,13 +21,14 @@ from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
-from sordino.fleets.flower import FlowerFleet, Roster, Unknown
+from sordino.fleets.flower import FlowerFleet
+from sordino.fleets.roster import Roster
 from sordino.fleets.signatures import SignedFleet
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.flower import bundles
-from sordino.flower.app import RunConfig
 from sordino.flower.client_app import SOCKET
-from sordino.flower.server_app import coordinate, members_file
+from sordino.flower.coordinator import KEY, MEMBERS, RUN, CoordinatorSettings, coordinate
+from sordino.flower.grid import GridCarrier
 from sordino.learning import datasets
 from sordino.methods.interface import Bench
 from sordino.privacy.history import ranges
@@ -42,7 +43,6 @@ from sordino.shuffler import keys
 from sordino.wire.codec import join
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Request, Response, What
-from sordino.wire.signing import key_file
 from tests.client import people
 from tests.client.forgeries import STRANGER, forged
 from tests.client.people import NAME
@@ -94,7 +94,7 @@ class Parties:
 
     def fleet(self, **more: Any) -> FlowerFleet:
         roster = Roster(self.federation.clients, names=[f"c{n}" for n in range(self.federation.clients)])
-        return FlowerFleet(self.grid, roster, **{"wait": 60.0, "patience": 60.0, **more})
+        return FlowerFleet(GridCarrier(self.grid), roster, **{"wait": 60.0, "patience": 60.0, **more})
 
     def joined(self, **more: Any) -> FlowerFleet:
         fleet = self.fleet(**more)
@@ -103,8 +103,8 @@ class Parties:
 
     def run(self, **more: Any) -> Any:
         names = tuple(f"c{number}" for number in range(self.federation.clients))
-        config = RunConfig(NAME, self.place / "runs", names, wait=60.0, patience=60.0)
-        return coordinate(self.recipe, self.grid, replace(config, **more))
+        settings = CoordinatorSettings(NAME, names, wait=60.0, patience=60.0)
+        return coordinate(self.recipe, GridCarrier(self.grid), replace(settings, **more), self.place / "coordinator")
 
     def spent(self, number: int) -> tuple[int, float]:
         """Releases in a client's ledger, and what they cost."""
@@ -184,7 +184,7 @@ def test_every_method_runs_and_comes_to_what_its_simulation_comes_to(parties, na
     found.serve_all(injected=True)
     outcome = found.run()
     assert [record.reported for record in outcome.rounds] == [found.federation.clients] * found.recipe.rounds.count
-    assert (found.place / "runs" / NAME / "report.html").is_file()
+    assert (found.place / "coordinator" / RUN / "report.html").is_file()
     simulated = run(found.recipe, workers=1).parameters
     assert np.allclose(outcome.parameters, simulated, rtol=0, atol=1e-6 if method in SILOS else 0)
 
@@ -214,10 +214,10 @@ def test_reports_go_through_a_shuffler_of_somebody_elses_and_come_to_the_same(pa
         for number, token in enumerate(shuffler.tokens):
             allow_shuffler(found.folder(number), NAME, shuffler.url, token)
         found.serve_all(injected=True)
-        with pytest.raises(InvalidInput, match="shuffler-token"):
+        with pytest.raises(InvalidInput, match="shuffler_token"):
             found.run()
         token, key = tmp_path / "shuffler" / "server.token", tmp_path / "server" / keys.PRIVATE
-        outcome = found.run(shuffler_token=token, shuffler_key=key)
+        outcome = found.run(shuffler_token=str(token), shuffler_key=str(key))
     finally:
         shuffler.running.kill()
     direct = run(found.recipe.with_({"method.channel": {"kind": "direct"}}), workers=1)
@@ -277,7 +277,7 @@ def test_who_comes_after_the_start_takes_part_from_then_on(parties):
     state, first = coordinator.round(state)
     assert (sorted(first.attendance.reported), list(first.attendance.reasons)) == ([0, 1], [2])
     found.serve(2)
-    fleet._patience = 60.0
+    until(lambda: fleet._turn({}, None) or fleet._at(2))
     state, second = coordinator.round(state)
     assert sorted(second.attendance.reported) == [0, 1, 2]
 
@@ -297,35 +297,7 @@ def test_personal_budgets_end_one_by_one_and_the_reason_travels_without_figures(
     assert second.attendance.reasons == {1: Reason.BUDGET.value}
 
 
-def test_numbers_are_kept_in_a_file_and_a_name_belongs_to_the_first(tmp_path):
-    path = tmp_path / "members.json"
-    roster = Roster(3, path)
-    assert [roster.number_of(identity, "x") for identity in ("b", "a", "b", "c")] == [0, 1, 0, 2]
-    with pytest.raises(Unknown, match="all 3 places"):
-        roster.number_of("d", "x")
-    again = Roster(3, path)
-    assert [again.number_of(identity, "x") for identity in ("c", "b")] == [2, 0]
-    named = Roster(2, None, ["north", "south"])
-    assert named.number_of("i", "south") == 1
-    with pytest.raises(Unknown, match="none"):
-        named.number_of("j", "east")
-    with pytest.raises(Unknown, match="first"):
-        named.number_of("j", "south")
-    path.write_text("[]")
-    with pytest.raises(InvalidInput, match="damaged"):
-        Roster(3, path)
-
-
-def test_a_node_that_is_registered_under_a_clients_name_speaks_for_no_other():
-    roster = Roster(2, None, ["north", "south"])
-    with pytest.raises(Unknown, match="registered as north"):
-        roster.number_of("i", "south", node="north")
-    assert roster.number_of("i", "south", node="a machine of theirs") == 1
-    with pytest.raises(Unknown, match="registered as north"):
-        roster.number_of("i", "north", node="north")  # another's identity does not help either
-
-
-@pytest.mark.parametrize(("registered", "place"), [("", "0"), ("c2", "2")], ids=["nowhere", "as c2"])
+@pytest.mark.parametrize(("registered", "place"), [("", 0), ("c2", 2)], ids=["nowhere", "as c2"])
 def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_path, registered, place):
     hellos = itertools.count()
 
@@ -343,9 +315,11 @@ def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_pat
     grid = LocalGrid({10: {}}, pretending)
     grid.names = {10: registered}
     roster = Roster(3, tmp_path / "members.json", ["c0", "c1", "c2"])
-    absent = FlowerFleet(grid, roster, wait=5.0).invite(invitations(wire(people.recipe()), NAME, people.KEY))
+    absent = FlowerFleet(GridCarrier(grid), roster, wait=5.0).invite(
+        invitations(wire(people.recipe()), NAME, people.KEY)
+    )
     assert next(hellos) > 3 and set(absent) == {0, 1, 2}
-    assert list(json.loads((tmp_path / "members.json").read_text())) == [place]
+    assert [own.place for own in roster.tenures if own.identity] == [place]
 
 
 def test_a_node_without_a_client_takes_no_part_and_harms_nobody(parties):
@@ -478,6 +452,67 @@ def test_who_is_out_of_reach_is_not_waited_for_for_ever(parties):
     assert "could not be reached" in held.attendance.reasons[0]
 
 
+def test_a_member_that_is_gone_costs_one_patience_and_not_one_a_round(parties):
+    found = parties(people.recipe({"rounds.count": 6}))
+    found.serve_all()
+    fleet = found.joined(patience=1.5)
+    found.stop(0)
+    del found.grid.nodes[10]
+    coordinator, state = people.coordinator(found.federation, fleet), found.federation.method.init()
+    began = time.monotonic()
+    state, first = coordinator.round(state)
+    assert time.monotonic() - began > 1.5
+    began, later = time.monotonic(), []
+    for _ in range(4):
+        state, held = coordinator.round(state)
+        later.append(held)
+    assert time.monotonic() - began < 1.5  # four rounds, each of which would have taken so long
+    assert [sorted(held.attendance.reported) for held in (first, *later)] == [[1, 2]] * 5
+    assert [list(held.attendance.reasons) for held in (first, *later)] == [[0]] * 5
+    assert [held.attendance.clients for held in later] == [(1, 2)] * 4  # nothing was sent to it
+    found.serve(0)
+    found.grid.nodes[10] = {SOCKET: str(found.socket(0))}
+    found.grid.since[10] = "2"
+    until(lambda: fleet._turn({}, None) or fleet._at(0))
+    state, back = coordinator.round(state)
+    assert sorted(back.attendance.reported) == [0, 1, 2]
+
+
+def test_who_was_given_up_and_comes_back_is_asked_in_the_round_that_is_open(parties):
+    found = parties()
+    found.serve_all()
+    fleet = found.joined(patience=0.3)
+    found.stop(0)
+    coordinator, state = people.coordinator(found.federation, fleet), found.federation.method.init()
+    state, first = coordinator.round(state)
+    found.grid.silent.add(12)  # holds the next round open
+
+    def come_back() -> None:
+        until(lambda: found.grid.held)
+        found.serve(0)
+        until(lambda: fleet._at(0) is not None)
+        until(lambda: found.served[0].client.federations()[NAME] == 2)  # it has answered round 2
+        found.grid.let_go()
+
+    thread = threading.Thread(target=come_back)
+    thread.start()
+    state, second = coordinator.round(state)
+    thread.join()
+    assert (sorted(first.attendance.reported), sorted(second.attendance.reported)) == ([1, 2], [0, 1, 2])
+
+
+def test_while_too_few_are_there_those_who_were_given_up_are_waited_for_again(parties):
+    found = parties()
+    found.serve_all()
+    fleet = found.joined(patience=0.4, quorum=3)
+    found.stop(0)
+    coordinator, state = people.coordinator(found.federation, fleet), found.federation.method.init()
+    state, _ = coordinator.round(state)
+    began = time.monotonic()
+    coordinator.round(state)
+    assert time.monotonic() - began > 0.4
+
+
 def test_a_restored_older_folder_is_noticed_when_it_is_invited_again(parties):
     found = parties()
     found.serve_all()
@@ -590,8 +625,8 @@ def test_a_restarted_app_goes_on_with_the_same_plan_and_nobody_spends_twice(part
     for number in range(3):
         found.stop(number)
         assert found.spent(number) == (3, pytest.approx(3 * people.COST))
-    members = json.loads(members_file(found.place / "runs" / NAME).read_text())
-    assert [members[str(number)]["name"] for number in range(3)] == ["c0", "c1", "c2"]
+    members = Roster.open(found.place / "coordinator" / MEMBERS).tenures
+    assert [(own.place, own.name) for own in members if own.identity] == [(0, "c0"), (1, "c1"), (2, "c2")]
     assert found.run().result == outcome.result  # over: nobody is asked, and nobody is there
 
 
@@ -633,7 +668,7 @@ def test_forged_plans_of_another_members_app_are_refused_and_the_real_run_counts
 def test_a_rotated_key_reaches_clients_when_the_run_goes_on(parties):
     found = parties(people.recipe({"rounds.count": 2}))
     found.serve_all()
-    path = key_file(found.place / "runs" / NAME)
+    path = found.place / "coordinator" / KEY
     path.parent.mkdir()
     people.KEY.rotated().write(path)
     for number in range(3):

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from sordino.client.client import Client
+from sordino.flower.coordinator import RUN, SOCKET, CoordinatorSettings, make_coordinator
 from sordino.recipe import Recipe
-from sordino.wire.signing import SigningKey, key_file
+from sordino.wire.signing import SigningKey
 from tests.flower.machines import free_ports
 
 pytest.importorskip("flwr")
@@ -87,12 +88,13 @@ def desk():
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger_has_its_rounds(desk):
-    from sordino.flower import RunConfig, write_app
+    from sordino.flower.app import write_app
 
     recipe, folder = Recipe.load("webfed-digits", CHANGES), desk.folder
-    config = RunConfig(NAME, folder / "runs", ("gateway-0", "gateway-2"), gateways=2)
-    write_app(folder / "app", recipe, config)
-    key = SigningKey.at(key_file(folder / "runs" / NAME)).author.first.hex()
+    signing, own = SigningKey.new(), folder / "own"
+    make_coordinator(own, recipe, CoordinatorSettings(NAME, ("gateway-0", "gateway-2"), gateways=2), signing)
+    write_app(folder / "app", NAME, own / SOCKET)
+    key = signing.author.first.hex()
     port = free_ports(3)
     (folder / "home").mkdir()
     (folder / "home/config.toml").write_text(
@@ -116,14 +118,15 @@ def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger
                    "--folder", f"client{k}", "--yes")
         for k, rows in enumerate(ROWS)
     ]  # fmt: skip
+    desk.start("coordinator", "sordino", "coordinator", "serve", own)
     desk.start("flwr", "flwr", "run", "app", "--stream")  # now gateways have an invitation to hand on
     for k in range(4):
         desk.until(f"join{k}", rf"Joined {NAME}")
-    desk.until("flwr", rf"{NAME} is over", 600)
-    held = [json.loads(line) for line in (folder / "runs" / NAME / "metrics.jsonl").read_text().splitlines()]
+    desk.until("coordinator", rf"{NAME} is over", 600)
+    held = [json.loads(line) for line in (own / RUN / "metrics.jsonl").read_text().splitlines()]
     reported = [each["reported"] for each in held]
     assert len(reported) == 3 and reported[-1] == 4, "who joins a moment later takes part from then on"
-    assert (folder / "runs" / NAME / "model.safetensors").is_file()
+    assert (own / RUN / "model.safetensors").is_file()
     for process in joined:
         assert process.wait(120) == 0, desk.logs()
     releases: list[int] = []

@@ -4,8 +4,10 @@ import json
 import random
 import re
 import struct
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +36,13 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from sordino.errors import InvalidInput  # noqa: E402
-from sordino.flower import decoded, local_privacy  # noqa: E402
-from sordino.flower.mod import RECORD, Parcel, fingerprint  # noqa: E402
+from sordino.flower import decoded, local_privacy, stated  # noqa: E402
+from sordino.flower.parcel import RECORD, Parcel, fingerprint  # noqa: E402
 from sordino.mechanisms import Box, ClipOnly, L1Ball, L2Ball, Laplace, PrivUnitG, TwoPoint  # noqa: E402
-from sordino.privacy.guarantee import Budget, Release  # noqa: E402
+from sordino.privacy.guarantee import Adjacency, Budget, Release  # noqa: E402
 from sordino.privacy.ledger import Ledger, cost  # noqa: E402
 from tests.flower.nodes import archive  # noqa: E402
-from tests.flower.template import client_app, server_app  # noqa: E402
+from tests.flower.template import client_app, server_app, task  # noqa: E402
 
 TEMPLATE = Path(__file__).parent / "template"
 WEIGHTS = {
@@ -173,6 +175,18 @@ def test_the_same_message_gets_the_same_bytes_and_costs_once(ledger):
     assert app.calls == 1 and released(ledger) == ["model update"]
 
 
+def test_a_message_that_comes_again_after_a_compaction_is_declined_and_costs_nothing(ledger):
+    mod, app = local_privacy(POINT, ledger), App()
+    for round in (1, 2):
+        mod(asked(round=round), context(), app)
+    with Ledger.open(ledger) as opened:
+        assert opened.compact(timedelta(0)).reports == 1
+    again = mod(asked(round=1), context(), app)
+    assert again.has_error() and "no longer keeps that reply" in again.error.reason
+    assert not mod(asked(round=2), context(), app).has_error()
+    assert app.calls == 2 and released(ledger) == ["model update"] * 2
+
+
 def test_a_change_in_the_message_is_a_new_release(ledger):
     mod = local_privacy(POINT, ledger)
     first = mod(asked(), context(), App())
@@ -186,9 +200,9 @@ def test_two_nodes_of_one_app_have_their_own_ledgers(tmp_path):
     for name in ("a", "b"):
         with Ledger.create(tmp_path / f"{name}.db") as made:
             made.set_budget("records", Budget(10.0))
-    mod = local_privacy(POINT, lambda ctx: tmp_path / f"{ctx.node_config['name']}.db")
+    mod = local_privacy(POINT, "nowhere.db")
     for node, name in ((5, "a"), (6, "b")):
-        assert not mod(asked(node=node), context(node, name=name), App()).has_error()
+        assert not mod(asked(node=node), context(node, ledger=str(tmp_path / f"{name}.db")), App()).has_error()
     assert released(tmp_path / "a.db") == released(tmp_path / "b.db") == ["model update"]
 
 
@@ -269,6 +283,7 @@ def raising(message: Message) -> Message:
 
 FAILURES = {
     "raises": raising,
+    "ends its process": lambda m: sys.exit("row 17: John Doe"),
     "answers with an error": lambda m: Message(Error(1, "row 17: John Doe"), reply_to=m),
     "diverged": lambda m: replied(m, {**WEIGHTS, "fc.bias": np.array([np.nan, np.inf])}),
 }
@@ -312,9 +327,16 @@ def test_other_records_of_a_reply_stay_at_the_client(ledger):
 
 def test_what_goes_wrong_around_the_app_is_not_told_either(ledger, caplog):
     app = App()
-    reply = local_privacy(POINT, lambda ctx: ctx.node_config["ledger"])(asked(), context(), app)
+
+    class Broken(dict):
+        def get(self, *_: Any) -> Any:
+            raise ZeroDivisionError("row 17")
+
+    broken_context = context()
+    broken_context.node_config = Broken()
+    reply = local_privacy(POINT, ledger)(asked(), broken_context, app)
     assert reply.error.reason == "declined: this client could not answer" and app.calls == 0
-    assert "KeyError" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
     broken = asked()
     broken.content["arrays"] = ArrayRecord({"fc": Array("float32", (2,), "numpy.ndarray", b"rubbish")})
     assert local_privacy(POINT, ledger)(broken, context(), app).has_error()
@@ -553,8 +575,8 @@ def test_a_server_needs_the_clients_mechanisms(wrong):
 def test_the_bytes_of_a_reply_are_written_down():
     """Another version of Sordino must read them."""
     raw = (
-        b'SM\x02\x00^\x00\x00\x00{"mechanism":"00112233445566778899aabbccddeeff","metrics":{"num-examples":3},'
-        b'"sends":"update"}\x05'
+        b'SM\x03\x00i\x00\x00\x00{"mechanism":"00112233445566778899aabbccddeeff","metrics":{"num-examples":3},'
+        b'"sends":"update","terms":[]}\x05'
     )
     parcel = Parcel(b"\x05", "00112233445566778899aabbccddeeff", "update", {"num-examples": 3})
     assert parcel.encode() == raw and Parcel.decode(raw) == parcel
@@ -577,9 +599,11 @@ def test_any_bytes_are_read_or_refused(data):
 
 @pytest.mark.parametrize("metrics", [{"a": float("nan")}, {"a": [1]}, {"a": True}, {"a": 2**70}, [1], "x"], ids=str)
 def test_metrics_that_are_no_numbers_are_refused(metrics):
-    text = json.dumps({"mechanism": "", "metrics": metrics, "sends": "update"}, separators=(",", ":")).encode()
+    text = json.dumps(
+        {"mechanism": "", "metrics": metrics, "sends": "update", "terms": []}, separators=(",", ":")
+    ).encode()
     with pytest.raises(InvalidInput):
-        Parcel.decode(struct.pack("<2sBxI", b"SM", 2, len(text)) + text)
+        Parcel.decode(struct.pack("<2sBxI", b"SM", 3, len(text)) + text)
 
 
 # --- the template -----------------------------------------------------------------------------------------------------
@@ -622,7 +646,7 @@ def nodes_with_ledgers(folder: Path, limit: float, consents: Iterable[str] = ())
 
 def private(mechanism: Any, **more: Any) -> tuple[ClientApp, dict[str, Any]]:
     """The template with the one line at the client and the one at the server."""
-    mod = local_privacy(mechanism, lambda ctx: ctx.node_config["ledger"], **more)
+    mod = local_privacy(mechanism, "nowhere", **more)
     client = changed("client_app", CLIENT_LINE, "app = ClientApp(mods=[mod])\n", mod=mod)["app"]
     wrapped = 'strategy = decoded(FedAvg(fraction_train=run["fraction-train"]), mechanism)\n'
     server = changed("server_app", SERVER_LINE, wrapped, decoded=decoded, mechanism=mechanism)
@@ -660,6 +684,161 @@ def test_a_server_without_its_line_fails_loudly(tmp_path):
     nodes = nodes_with_ledgers(tmp_path, 1.0, ["model update"])
     with pytest.raises(Exception, match="MetricRecord"):
         held(client, None, nodes)
+
+
+# --- where the mod stands in the app ----------------------------------------------------------------------------------
+
+
+def telling_app(app_wide: list[Any], of_train: list[Any] | None = None) -> ClientApp:
+    """An app that tells its accuracy to whoever asks, and raises where it ends."""
+    app = ClientApp(mods=app_wide)
+
+    @app.train(mods=of_train)
+    def train(message: Message, context: Context) -> Message:
+        return replied(message, WEIGHTS)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return evaluated(message)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return evaluated(message)
+
+    return app
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query"])
+def test_a_mod_of_train_alone_lets_nothing_out(ledger, kind, caplog):
+    """Without the check, evaluation metrics would leave beside it: the mod is not called for them."""
+    app = telling_app([], [local_privacy(POINT, ledger)])
+    reply = app(message=asked(kind), context=context())
+    assert reply.has_error() and "ClientApp(mods=[...])" in caplog.text and released(ledger) == []
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "query"])
+def test_a_mod_that_is_not_the_first_lets_nothing_out(ledger, kind):
+    def adding(message: Message, context: Context, call_next: Any) -> Message:
+        reply = call_next(message, context)
+        reply.content["rows"] = ConfigRecord({"rows": "John Doe"})
+        return reply
+
+    app = telling_app([adding, local_privacy(POINT, ledger)])
+    assert app(asked(kind), context()).has_error() and released(ledger) == []
+
+
+def test_a_mod_that_came_after_its_functions_lets_nothing_out(ledger):
+    app = telling_app([])
+    app._mods.append(local_privacy(POINT, ledger))
+    assert app(asked("evaluate"), context()).has_error()
+
+
+def test_a_mod_named_first_in_every_function_is_as_good(ledger):
+    mod = local_privacy(POINT, ledger)
+    app = ClientApp()
+    app.train(mods=[mod])(lambda message, context: replied(message, WEIGHTS))
+    assert not app(asked(), context()).has_error()
+    app.evaluate(mods=[mod])(lambda message, context: evaluated(message))
+    assert Parcel.of(app(asked("evaluate"), context()).content) == Parcel()
+    app.query()(lambda message, context: evaluated(message))
+    assert all(app(asked(kind, 2), context()).has_error() for kind in ("train", "evaluate", "query"))
+
+
+def test_an_app_of_the_older_api_has_the_mod_in_one_place(ledger):
+    app = ClientApp(client_fn=lambda context: None, mods=[local_privacy(POINT, ledger)])
+    assert not app(asked("evaluate"), context()).has_error()  # whatever its client is: nothing of it leaves
+
+
+def test_two_privacy_mods_are_one_too_many(ledger):
+    both = [local_privacy(POINT, ledger), local_privacy(POINT, ledger, sends="weights")]
+    assert telling_app(both)(asked(round=2), context()).has_error()
+    assert telling_app(both[:1], both[1:])(asked(round=2), context()).has_error()
+
+
+def test_the_first_of_the_apps_mods_sees_every_reply(ledger):
+    app = telling_app([local_privacy(POINT, ledger)])
+    assert Parcel.of(app(asked("evaluate"), context()).content) == Parcel()
+    assert app(asked("query"), context()).has_error()
+    assert not app(asked(), context()).has_error() and released(ledger) == ["model update"]
+
+
+def test_apps_without_a_privacy_mod_answer_as_before():
+    reply = telling_app([])(asked("evaluate"), context())
+    assert reply.content["metrics"]["eval_acc"] == 0.75
+
+
+def test_what_an_app_says_when_it_ends_is_not_sent(ledger):
+    app = telling_app([local_privacy(POINT, ledger)])
+
+    @app.lifespan()
+    def lifespan(context: Context) -> Any:
+        yield
+        raise ValueError("row 17: John Doe")
+
+    reply = app(asked(), context())
+    assert reply.error.reason == "declined: this client could not answer"
+
+
+def test_a_message_of_an_unknown_kind_is_not_quoted(ledger):
+    reply = telling_app([local_privacy(POINT, ledger)])(asked("train.unknown"), context())
+    assert reply.error.reason == "declined: this client could not answer"
+
+
+# --- the server's statement -------------------------------------------------------------------------------------------
+
+
+def test_the_server_states_what_the_parcels_say_and_nothing_without_consent(tmp_path):
+    mechanism = Laplace(2.0, L1Ball(0.6))
+    for consents, nodes_told in (([], 0), (["privacy statement"], 3)):
+        folder = tmp_path / str(nodes_told)
+        folder.mkdir()
+        nodes = nodes_with_ledgers(folder, 50.0, consents)
+        client, _ = private(mechanism)
+        strategy = stated(decoded(FedAvg(), mechanism), folder / "statement.json")
+        start = ArrayRecord(task.Net().state_dict())
+        strategy.start(OneNode(client, nodes, SETTINGS), start, num_rounds=2, train_config=ConfigRecord({"lr": 0.1}))
+        assert len(strategy.statement.rows) == (2 if nodes_told else 0)  # a client, and one value of it
+        assert (folder / "statement.json").exists() is bool(nodes_told)
+    (row,) = [row for row in strategy.statement.rows if row.adjacency is Adjacency.CLIENT]
+    assert row.proven == pytest.approx(4.0, rel=1e-3) and row.who.count == 3
+    assert b"clinic" not in (folder / "statement.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"type":"Pure"', b'"type":"Pony"'), (b'"basis":"', b'"basis":0,"x":"'), (b'"what":"', b'"what":"\\u001b')],
+    ids=["unknown", "another form", "escape"],
+)
+def test_terms_that_cannot_be_are_nobodys_and_the_reply_counts_as_any_forged_one(tmp_path, old, new):
+    """A node's word about itself must not end the run for the others."""
+    mechanism = Laplace(2.0, L1Ball(0.6))
+    nodes_with_ledgers(tmp_path, 50.0, ["privacy statement"])
+    mods = {node: local_privacy(mechanism, tmp_path / f"{node - 100}.db") for node in (100, 101)}
+    good, bad = (mod(asked(node=node), context(node), App()) for node, mod in mods.items())
+    raw = Parcel.of(bad.content).encode()
+    size = struct.unpack_from("<I", raw, 4)[0]
+    header = raw[8 : 8 + size]
+    assert old in header
+    text = header.replace(old, new, 1)
+    bad.content[RECORD] = ArrayRecord(
+        {RECORD: Array(np.frombuffer(raw[:4] + struct.pack("<I", len(text)) + text + raw[8 + size :], np.uint8))}
+    )
+    strategy = stated(decoded(FedAvg(min_train_nodes=1), mechanism), tmp_path / "statement.json")
+    strategy.configure_train(1, record(WEIGHTS), ConfigRecord({}), OneNode(None, {100: {}, 101: {}}))
+    strategy.aggregate_train(1, [good, bad])
+    assert {row.who.names for row in strategy.statement.rows} == {("node 100",)}
+    assert len(strategy.statement.caveats) == 2
+
+
+def test_the_owners_name_for_the_data_does_not_leave_with_the_terms(tmp_path):
+    path = tmp_path / "b.db"
+    with Ledger.create(path) as made:
+        made.set_budget("ward seven", Budget(20.0))
+        made.set_consent("ward seven", "privacy statement", granted=True)
+    reply = local_privacy(POINT, path, dataset="ward seven")(asked(), context(), App())
+    raw = Parcel.of(reply.content).encode()
+    assert b"ward" not in raw and Parcel.decode(raw).terms[0].what == "model update"
+    assert released(path) == ["model update", "privacy statement"]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from benchmarks.proven_flower import NAME, Killer, Silos, proven, recipe_for
 from benchmarks.soak import Nursery
 
 from sordino.fleets import flower
-from sordino.flower.app import RunConfig
 from sordino.flower.client_app import SOCKET
-from sordino.flower.server_app import coordinate
+from sordino.flower.coordinator import CoordinatorSettings, coordinate
+from sordino.flower.grid import GridCarrier
 from sordino.learning import datasets
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run
@@ -57,7 +57,8 @@ def test_ten_silos_of_which_one_is_killed_every_other_round_come_to_what_is_prov
     killer = Killer(silos, latest=0.1, victims=[3])  # always the same: it may take longer than a round to be back
     killer.start()
     grid = LocalGrid({10 + number: {SOCKET: str(silos.socket(number))} for number in range(10)})
-    outcome = coordinate(silos.recipe, grid, RunConfig(NAME, silos.runs, silos.names, wait=60.0, patience=2.0))
+    settings = CoordinatorSettings(NAME, silos.names, wait=60.0, patience=2.0)
+    outcome = coordinate(silos.recipe, GridCarrier(grid), settings, silos.coordinator)
     killer.stop()
     silos.end()
     assert [round for round, _ in silos.kills] == [2, 4, 6]

@@ -8,9 +8,9 @@ import stat
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 
 from sordino.client.socket_service import Service, SocketUnavailable
 from sordino.errors import InvalidInput
-from sordino.flower import QUIET, FlowerMissing, RunConfig, bundles, write_app
+from sordino.flower import QUIET, FlowerMissing, bundles, write_app
 from sordino.flower.app import app_name
 from sordino.flower.client_app import SOCKET, app
+from sordino.flower.coordinator import CoordinatorSettings, make_coordinator
 from sordino.recipe import Recipe
 from sordino.wire import requests
 from sordino.wire.codec import join
@@ -97,10 +98,10 @@ def echoing(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_requests_go_in_and_responses_come_out_in_their_order(echoing):
-    own = (Request(What.RECEIPT, "f", b"own"),)
+    own = Request(What.RECEIPT, "f", b"own").encode()
     shared = bundles.array(join(b"first", b"second"))
-    found = relayed(bundles.content(shared, own), echoing)
-    assert found == [own[0].encode()[::-1], b"tsrif", b"dnoces"]
+    found = relayed(bundles.content(shared, join(own)), echoing)
+    assert found == [own[::-1], b"tsrif", b"dnoces"]
 
 
 def test_a_client_that_hangs_up_has_given_fewer_responses(echoing):
@@ -194,24 +195,22 @@ def test_where_flower_is_missing_the_remedy_is_named():
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
-def test_flower_takes_the_app_and_its_bundle_holds_the_recipe(tmp_path):
-    recipe = people.recipe()
-    wanted = RunConfig("digits_demo.2", tmp_path / "runs", ("a", "b", "c"))
-    folder = write_app(tmp_path / "an-app", recipe, wanted)
+def test_flower_takes_the_app_which_holds_nothing_of_the_federation(tmp_path):
+    folder = write_app(tmp_path / "an-app", "digits_demo.2", tmp_path / "c.sock")
     config, warnings = load_and_validate(folder / "pyproject.toml")
     assert warnings == []
     assert config["project"]["name"] == "sordino-digits-demo-2"
-    assert RunConfig.read(config["tool"]["flwr"]["app"]["config"]) == wanted
-    assert Recipe.load(folder / "federation/recipe.toml").fingerprint == recipe.fingerprint
-    assert b"federation/recipe.toml" in build_fab_from_disk(folder)
-    write_app(folder, recipe, RunConfig(recipe.name, tmp_path))  # again, over its own files
-    assert tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]["members"] == ""
+    assert config["tool"]["flwr"]["app"]["config"] == {"coordinator": str(tmp_path / "c.sock")}
+    assert b"federation/server.py" in build_fab_from_disk(folder)
+    assert not [path for path in folder.rglob("*") if path.suffix in (".key", ".json") or path.name == "recipe.toml"]
+    write_app(folder, "other", tmp_path / "d.sock")  # again, over its own files
+    assert "d.sock" in (folder / "pyproject.toml").read_text()
 
 
 def test_an_app_is_not_written_over_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInput, match=r"notes\.txt"):
-        write_app(tmp_path, people.recipe(), RunConfig("digits", tmp_path))
+        write_app(tmp_path, "digits", tmp_path / "c.sock")
 
 
 @pytest.mark.parametrize(
@@ -226,14 +225,13 @@ def test_an_app_is_not_written_over_other_files(tmp_path):
     ],
     ids=["name", "too few", "twice", "comma", "wait", "shuffled by the server"],
 )
-def test_an_app_that_could_not_run_is_refused(tmp_path, channel, more, said):
+def test_a_coordinator_that_could_not_run_is_refused(tmp_path, channel, more, said):
     tables = people.method_recipe("ldp-fl").to_dict()
     tables["method"]["channel"] = channel or {"kind": "direct"}
     with pytest.raises(InvalidInput, match=said):
-        write_app(
-            tmp_path / "app", Recipe.from_dict(tables), RunConfig(**{"federation": "digits", "runs": tmp_path} | more)
-        )
-    assert not (tmp_path / "app").exists()
+        given = CoordinatorSettings(**{"federation": "digits"} | more)
+        make_coordinator(tmp_path / "own", Recipe.from_dict(tables), given, people.KEY)
+    assert not (tmp_path / "own").exists()
 
 
 @settings(deadline=None)
@@ -244,10 +242,17 @@ def test_every_federation_has_a_name_that_flower_allows(federation):
     assert is_valid_name(app_name(federation))[0]
 
 
-@pytest.mark.parametrize("given", [{}, {"federation": "a"}, {"federation": "a", "runs": "here"}, {"runs": "/tmp"}])
-def test_a_run_without_a_name_or_a_place_is_refused(given):
-    with pytest.raises(InvalidInput, match="federation"):
-        RunConfig.read(given)
+@pytest.mark.parametrize("text", ["", "federation = 3", 'federation = "a"\nstrange = 1', "nonsense"])
+def test_settings_that_are_none_are_refused(tmp_path, text):
+    (tmp_path / "coordinator.toml").write_text(text)
+    with pytest.raises(InvalidInput, match=r"coordinator\.toml"):
+        CoordinatorSettings.read(tmp_path)
+
+
+def test_settings_are_read_as_they_were_written(tmp_path):
+    given = CoordinatorSettings("demo", ("north", "south"), wait=5.0, group="flower", shuffler_token="a.token")
+    (tmp_path / "coordinator.toml").write_text(given.to_toml())
+    assert CoordinatorSettings.read(tmp_path) == given
 
 
 # --- the page
@@ -256,23 +261,7 @@ def test_a_run_without_a_name_or_a_place_is_refused(given):
 PAGE = (ROOT / "docs" / "flower.md").read_text()
 
 
-def test_the_examples_of_the_page_write_an_app_that_flower_takes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(example, "flower.md", "exec"), {})
-    config, _ = load_and_validate(tmp_path / "digits-app" / "pyproject.toml")
-    assert RunConfig.read(config["tool"]["flwr"]["app"]["config"]).runs == tmp_path / "runs"
-
-
-def test_the_page_names_every_setting(tmp_path):
-    folder = write_app(tmp_path / "app", people.recipe(), RunConfig("digits", tmp_path))
-    written = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    named = set(re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))))
-    assert {*written, "gateways", "shuffler-token", "shuffler-key", "shuffler-trusted"} <= named
-    assert f"`{SOCKET}`" in PAGE and all(f"{name}={value}" in PAGE for name, value in QUIET.items() if "FLWR" in name)
-
-
-def test_the_page_shows_the_ledger_of_the_same_federation_over_sockets():
-    """docs/client.md has the same recipe, records and budget, and its commands are run by a test."""
-    spent = [re.findall(r"^Spent .*", page, re.MULTILINE) for page in (PAGE, (ROOT / "docs" / "client.md").read_text())]
-    assert len(spent[0]) == 1 and spent[0] == spent[1]
+def test_the_page_names_every_setting():
+    named = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| (.*?) \|", PAGE, re.MULTILINE))))
+    assert {field.name for field in fields(CoordinatorSettings)} <= named
+    assert f"`{SOCKET}`" in PAGE

@@ -12,11 +12,12 @@ from flwr.app import Context, Message
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.flower import FlowerMissing, simulate, simulation
-from sordino.flower.app import RunConfig
-from sordino.flower.server_app import coordinate
+from sordino.flower.coordinator import CoordinatorSettings, coordinate
+from sordino.flower.grid import GridCarrier
 from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger
 from sordino.recipe import Recipe
+from sordino.runs.outcome import Outcome
 from sordino.runs.simulation import run
 from tests.client import people
 from tests.flower.nodes import ONE_AT_A_TIME, LocalGrid
@@ -25,8 +26,8 @@ ROOT = Path(__file__).parent.parent.parent
 WITHOUT_RAY = "Ray is not installed, which Flower's simulation needs: pip install 'flwr[simulation]'"
 
 
-def virtual(recipe: Recipe, place: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LocalGrid, RunConfig]:
-    """The nodes as Flower's simulation makes them, without its processes."""
+def virtual(recipe: Recipe, place: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """The run over nodes as Flower's simulation makes them, without its processes."""
     monkeypatch.setattr(flower, "SOONEST", 0.005)
     monkeypatch.setattr(datasets, "load", people.read_once)
     simulation._make_clients(recipe, place / "clients")
@@ -37,8 +38,8 @@ def virtual(recipe: Recipe, place: Path, monkeypatch: pytest.MonkeyPatch) -> tup
         with ONE_AT_A_TIME:
             return app(message, context)
 
-    grid = LocalGrid(nodes, alone)
-    return grid, RunConfig("virtual", place / "runs", simulation._names(recipe), wait=20.0)
+    settings = CoordinatorSettings("virtual", simulation._names(recipe), wait=20.0)
+    return coordinate(recipe, GridCarrier(LocalGrid(nodes, alone)), settings, place / "virtual")
 
 
 SUMS = {"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}, "rounds.count": 1}
@@ -47,8 +48,7 @@ RECIPES = {"fedavg": people.recipe(), "ldpfl": people.method_recipe("ldpfl"), "s
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
 def test_virtual_nodes_come_to_what_the_simulation_comes_to(tmp_path, monkeypatch, recipe):
-    grid, config = virtual(recipe, tmp_path, monkeypatch)
-    outcome = coordinate(recipe, grid, config)
+    outcome = virtual(recipe, tmp_path, monkeypatch)
     assert [record.reported for record in outcome.rounds] == [recipe.number_of_clients] * recipe.rounds.count
     assert np.array_equal(outcome.parameters, run(recipe, workers=1).parameters)
 
@@ -56,8 +56,7 @@ def test_virtual_nodes_come_to_what_the_simulation_comes_to(tmp_path, monkeypatc
 def test_budgets_of_the_recipe_are_the_clients_own(tmp_path, monkeypatch):
     budget = {"limit": 2.5 * people.COST, "basis": "proven", "adjacency": "client", "adversary": "server"}
     recipe = people.recipe({"clients.budget": budget})
-    grid, config = virtual(recipe, tmp_path, monkeypatch)
-    outcome = coordinate(recipe, grid, config)
+    outcome = virtual(recipe, tmp_path, monkeypatch)
     assert [(record.reported, record.declined) for record in outcome.rounds] == [(3, 0), (3, 0)]
     assert "declined" in outcome.result.stopped
     for number in range(3):
@@ -110,4 +109,4 @@ def test_ray_computes_a_recipe_to_the_last_bit(tmp_path):
     command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "recipe.toml"), str(tmp_path / "runs")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not list((tmp_path / "runs").glob("*.clients"))
+    assert not list((tmp_path / "runs").glob("*/clients"))

@@ -8,6 +8,7 @@ from pydantic import Field
 import sordino
 from sordino.methods.stopping_rules import Patience, StoppingSpec, TargetAccuracy
 from sordino.parts.tables import Count, tag
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import CodeNotAllowed, Recipe, RecipeInvalid
 from sordino.report.records import RoundRecord
 from sordino.runs.stopping import Progress, Stopping
@@ -69,6 +70,17 @@ def test_patience_waits_for_a_smaller_loss(scores, stops):
     )
     records = [RoundRecord(k, metric="log-loss", score=score) for k, score in enumerate(scores, 1)]
     assert (Stopping(given, 4, given.evaluation.metric).reason(Progress(), 4, records) is not None) == stops
+
+
+def test_who_comes_in_the_place_of_one_whose_budget_was_spent_is_not_given_up_before_it_is_asked():
+    given = recipe({"rounds.quorum": 3, "rounds.count": 9})
+    stopping, names = Stopping(given, 4), {n: f"m{n}" for n in range(4)}
+    stopping.note_answers(RoundReleases(1, (), (), {1: "no budget"}, names))
+    assert stopping.reason(Progress(), 1, []) is None
+    stopping.note_answers(RoundReleases(2, (), (), {2: "no budget"}, {**names, 1: "new"}))
+    assert stopping.reason(Progress(), 2, []) is None  # one of four has no budget, and not two
+    stopping.note_answers(RoundReleases(3, (), (), {1: "none either"}, {**names, 1: "new"}))
+    assert stopping.reason(Progress(), 3, []) is not None
 
 
 def test_a_target_accuracy_is_refused_where_smaller_is_better():

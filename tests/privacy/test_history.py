@@ -25,6 +25,7 @@ from sordino.privacy.guarantee import (
     Release,
 )
 from sordino.privacy.history import Group, RoundReleases, groups, members, ranges, statement
+from sordino.privacy.statement import Statement
 from sordino.report.statement import sentences, to_text
 
 CLIENT = Adjacency.CLIENT
@@ -340,3 +341,86 @@ def test_many_budgets_and_chance_participation_take_seconds() -> None:
     assert time.process_time() - began < 30
     assert len(stated.rows) > 3000
     assert len(text.splitlines()) < 40
+
+
+# --- members by name ------------------------------------------------------------------------------------------------
+
+
+def named_rounds(holders: Sequence[dict[int, str]], first: int = 1) -> list[RoundReleases]:
+    """Rounds in which whoever holds a number releases something of epsilon 1."""
+    return [
+        RoundReleases(n, ((upload(n, Pure(1.0)),),), (tuple(names),), {}, names)
+        for n, names in enumerate(holders, first)
+    ]
+
+
+def by_member(rounds: Sequence[RoundReleases], clients: int) -> dict[str, float]:
+    stated = statement(rounds, clients, delta=0.0, title="x")
+    return {name: row.proven for row in stated.rows for name in row.clients}
+
+
+def test_members_that_are_alike_have_one_row_with_their_names() -> None:
+    rounds = named_rounds([{0: "north", 1: "east", 2: "south"}] * 4)
+    stated = statement(rounds, 3, delta=0.0, title="x")
+    (row,) = stated.rows
+    assert (row.clients, row.who.count, row.proven) == (("north", "east", "south"), 3, 4.0)
+    assert Statement.from_json(json.loads(json.dumps(stated.to_json()))) == stated
+
+
+def test_each_holder_of_a_number_has_its_own_releases() -> None:
+    before, after = {0: "north", 1: "east"}, {0: "north", 1: "west"}
+    assert by_member(named_rounds([before] * 8 + [after] * 2), 2) == {
+        "north": 10.0,
+        "east (until round 8)": 8.0,
+        "west (from round 9, in the place of east)": 2.0,
+    }
+
+
+def test_a_member_that_left_and_came_back_or_moved_is_one_member() -> None:
+    rounds = named_rounds([{0: "north", 1: "east"}, {0: "north"}, {0: "north", 2: "east"}])
+    assert by_member(rounds, 3) == {"north": 3.0, "east (in rounds 1, 3)": 2.0}
+
+
+def test_a_vacant_place_is_nobody_and_a_silent_member_is_named() -> None:
+    rounds = [RoundReleases(n, ((upload(n, Pure(1.0)),),), ((0,),), {}, {0: "north", 2: "south"}) for n in (1, 2)]
+    stated = statement(rounds, 4, delta=0.0, title="x")
+    assert by_member(rounds, 4) == {"north": 2.0}
+    assert stated.silent is not None and stated.silent.names == ("south",)
+    assert "south" in to_text(stated) and "client" not in " ".join(name for row in stated.rows for name in row.clients)
+
+
+def test_what_a_number_released_before_members_had_names_counts_for_whoever_held_it() -> None:
+    rounds = [*rounds_of([(0, 1)] * 3), *named_rounds([{0: "north", 1: "east"}, {0: "north", 1: "west"}], 4)]
+    assert by_member(rounds, 2) == {
+        "north": 5.0,
+        "east (until round 4)": 4.0,
+        "west (from round 5, in the place of east)": 4.0,
+    }
+
+
+def test_two_numbers_that_one_member_held_add_up_also_where_a_round_names_nobody() -> None:
+    rounds = [*rounds_of([(0, 1)]), *named_rounds([{0: "x"}, {1: "x"}], 2)]
+    assert by_member(rounds, 2) == {"x": 4.0}
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3), st.sampled_from("abcdef"), max_size=4), min_size=1, max_size=8))
+def test_every_member_is_charged_what_it_released_under_whatever_number(holders: list[dict[int, str]]) -> None:
+    rounds = named_rounds([{n: f"{name}{n}" for n, name in own.items()} for own in holders])
+    expected: dict[str, int] = {}
+    for own in rounds:
+        for name in own.names.values():
+            expected[name] = expected.get(name, 0) + 1
+    found = {name.partition(" ")[0]: proven for name, proven in by_member(rounds, 4).items()}
+    assert found == {name: float(times) for name, times in expected.items()}
+    assert [RoundReleases.from_line(own.to_line()) for own in rounds] == rounds
+
+
+@pytest.mark.parametrize("names", [{0: "a\nb"}, {0: ""}, {0: "x" * 101}, {0: "\x1b[31m"}, {0: 7}, {0: "x", 1: "x"}])
+def test_names_that_no_line_can_show_or_two_numbers_share_are_refused(names: dict[int, str]) -> None:
+    with pytest.raises(InvalidInput):
+        named_rounds([names])
+
+
+def test_a_line_of_a_run_without_names_is_as_it_was() -> None:
+    (line,) = (own.to_line() for own in rounds_of([(0, 1)]))
+    assert list(json.loads(line)) == ["round", "releases", "clients", "declined"]

@@ -8,19 +8,22 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
-from sordino.errors import BudgetExceeded, LedgerUnavailable, SordinoError
+from sordino.errors import BudgetExceeded, LedgerUnavailable, ReportCompacted, SordinoError
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Pure, Release
 from sordino.privacy.ledger import Ledger, Released, ReportKey
 
@@ -162,6 +165,104 @@ def test_killed_in_the_middle_of_a_commit_the_next_start_undoes_it(path: Path) -
         assert spends(path) == {1: 1}
     assert torn > 3, "no kill hit a half-written ledger: the test does not test"
     assert lived > 1
+
+
+# --- killed while it compacts
+
+
+@pytest.fixture(params=["made now", "made before files could shrink"])
+def rounds(request: pytest.FixtureRequest, path: Path) -> dict[int, bytes]:
+    """A ledger with six reports, and these: five of rounds that are over."""
+    with Ledger.open(path) as ledger:
+        sent = {round: ledger.release_once(key(round), draw) for round in range(6)}
+    if request.param != "made now":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = 0")
+            connection.execute("VACUUM")
+    return sent
+
+
+def owner_killed_before_statement(path: Path, statement: int, pipe: Connection) -> None:
+    seen = 0
+
+    def trace(_: str) -> None:
+        nonlocal seen
+        if seen == statement:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen += 1
+
+    with Ledger.open(path) as ledger:
+        ledger._db.connection.set_trace_callback(trace)
+        freed = ledger.compact(timedelta(0))
+        ledger._db.connection.set_trace_callback(None)
+    pipe.send((freed.reports, freed.not_shrunk.encode()))
+
+
+def owner_killed_at_size(path: Path, size: int, pipe: Connection) -> None:
+    with Ledger.open(path) as ledger:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        freed = ledger.compact(timedelta(0))
+    pipe.send((freed.reports, freed.not_shrunk.encode()))
+
+
+def compacted_or_not(path: Path, sent: dict[int, bytes]) -> bool:
+    """Whether the ledger was compacted: wholly, or not at all. It checks the whole file, and draws nothing."""
+    assert spends(path) == dict.fromkeys(sent, 1)
+    with Ledger.open(path) as ledger:
+        holdings = ledger.holdings()
+        kept = sent if holdings.hashes == 0 else {5: sent[5]}
+        assert (holdings.reports, holdings.hashes) == (len(kept), len(sent) - len(kept))
+        for round, report in sent.items():
+            if round in kept:
+                assert ledger.replay(key(round)) == report
+            else:
+                with pytest.raises(ReportCompacted):
+                    ledger.release_once(key(round), draw)
+    return holdings.hashes > 0
+
+
+def killed(target: Callable[..., None], path: Path, when: int) -> int:
+    receiver, sender = FORK.Pipe(duplex=False)
+    code = finish(start(target, path, when, sender))
+    sender.close()
+    assert (code == 0) == bool(dict(drain(receiver)))
+    receiver.close()
+    return code
+
+
+def test_killed_before_any_statement_of_a_compaction_all_bytes_are_there_or_all_are_accounted_for(
+    path: Path, rounds: dict[int, bytes]
+) -> None:
+    pristine, outcomes, code = path.read_bytes(), [], -1
+    for statement in range(200):
+        path.write_bytes(pristine)
+        code = killed(owner_killed_before_statement, path, statement)
+        outcomes.append(compacted_or_not(path, rounds))
+        if code == 0:
+            break
+    assert code == 0
+    assert outcomes == sorted(outcomes), "first not at all, from the commit on wholly"
+    assert outcomes.count(False) > 3
+    assert outcomes.count(True) > 1, "also while the file shrinks"
+    assert path.stat().st_size < 0.5 * len(pristine)
+
+
+def test_killed_in_the_middle_of_a_write_of_a_compaction_the_next_start_finds_a_whole_ledger(
+    path: Path, rounds: dict[int, bytes]
+) -> None:
+    pristine = path.read_bytes()
+    outcomes = set()
+    for size in range(0, len(pristine) + 40_000, 8192):
+        path.write_bytes(pristine)
+        code = killed(owner_killed_at_size, path, size)
+        outcomes.add((code == 0, compacted_or_not(path, rounds)))
+        with Ledger.open(path) as ledger:  # and the next one ends what was begun
+            ledger.compact(timedelta(0))
+        assert compacted_or_not(path, rounds)
+        assert path.stat().st_size < 0.5 * len(pristine)
+    assert {(False, False), (True, True)} <= outcomes
 
 
 # --- killed at random
@@ -342,8 +443,10 @@ def test_a_ledger_opened_before_a_fork_is_refused_after_it(path: Path) -> None:
 
 
 def fill(path: str) -> None:
-    """Record until the ledger refuses; print what was sent and what the ledger says afterwards."""
-    sent, refusal = {}, ""
+    """Record until the ledger refuses; print what was sent, and what the ledger says then and with a little room."""
+    sent, refusal, no_room = {}, "", ""
+    ballast = Path(path).with_name("ballast")
+    ballast.write_bytes(bytes(100_000))
     with Ledger.create(path) as ledger:
         ledger.set_budget("wards", Budget(limit=1000.0))
         for round in range(1000):
@@ -353,7 +456,17 @@ def fill(path: str) -> None:
                 refusal = f"{type(error).__name__}: {error}"
                 break
         replays = all(ledger.replay(key(round)) == report for round, report in sent.items())
-    print(json.dumps({"sent": len(sent), "refusal": refusal, "replays": replays, "spends": len(spends(Path(path)))}))
+        spent = len(spends(Path(path)))
+        try:
+            freed = ledger.compact(timedelta(0))
+        except LedgerUnavailable as error:
+            no_room = str(error)
+            replays = replays and all(ledger.replay(key(round)) == report for round, report in sent.items())
+            ballast.unlink()
+            freed = ledger.compact(timedelta(0))
+        again = ledger.release_once(key(1000), draw) == ledger.replay(key(1000))
+    told = {"sent": len(sent), "refusal": refusal, "replays": replays, "spends": spent, "no_room": no_room}
+    print(json.dumps({**told, "freed": freed.reports, "again": again, "after": len(spends(Path(path)))}))
 
 
 FILL = "import sys; sys.path.insert(0, sys.argv[2]); import test_ledger_crash; test_ledger_crash.fill(sys.argv[1])"
@@ -372,8 +485,12 @@ def test_a_full_disk_refuses_rather_than_reports(tmp_path: Path) -> None:
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert result["refusal"].startswith("LedgerUnavailable")
     assert "the disk is full" in result["refusal"]
-    assert 5 < result["sent"] == result["spends"] < 17  # 512 kB / 30 kB
+    assert 5 < result["sent"] == result["spends"] < 14  # 412 kB / 30 kB
     assert result["replays"], "what was recorded can still be sent again from a full disk"
+    assert "the disk is full" in result["no_room"], "a compaction needs a page of journal for each entry"
+    assert result["freed"] == result["sent"] - 1
+    assert result["again"]
+    assert result["after"] == result["sent"] + 1
 
 
 def test_a_file_size_limit_refuses_rather_than_reports(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
     assert set(strict(lines[0])) == {
         "round", "accuracy", "loss", "validation_accuracy", "metric", "score", "validation_score", "asked",
         "reported", "declined", "refused", "late", "strays", "restarts", "counted", "seconds", "bytes_up", "bytes_down",
-        "spent_max", "spent_median", "simulation",
+        "spent_max", "spent_median", "simulation", "private",
     }  # fmt: skip
     assert set(strict(lines[0])["simulation"]) == {
         "train_loss", "failed", "clipped", "update_norm", "noise_norm", "delivery",
@@ -394,7 +394,7 @@ def test_a_result_comes_back_as_it_was(folder):
     assert again.budgets[0].spent == math.inf
     packed = strict((folder.path / "result.json").read_text())
     assert packed["budgets"] == [
-        {"client": 0, "epsilon": "infinite", "limit": 3.0, "spent": "infinite", "reports": 2, "declined": 1}
+        {"client": 0, "epsilon": "infinite", "limit": 3.0, "spent": "infinite", "reports": 2, "declined": 1, "name": ""}
     ]
     assert packed["settings"]["split.beta"] == "infinite"
     assert packed["confusion"][0][0] == 15

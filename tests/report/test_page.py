@@ -339,6 +339,16 @@ def test_costs_are_per_client_and_round(tmp_path):
     assert re.search(r"all clients sent</dt><dd>4 kB", page.text)
 
 
+def test_members_are_listed_by_name_with_their_rounds(tmp_path):
+    west = "west (from round 2, in the place of east)"
+    members = [ClientBudget(0, name="north", reports=2), ClientBudget(1, name=west, reports=1, declined=1)]
+    rounds = [a_round(1), a_round(2)]
+    named = page_of(leave(tmp_path / "named", rounds, a_result(rounds, budgets=members), stated()))
+    assert f"north 0 2 0 {west} 1 1 1" in " ".join(named.words.split())
+    plain = page_of(leave(tmp_path / "plain", rounds, a_result(rounds, budgets=[ClientBudget(0)]), stated()))
+    assert "may have left it" not in plain.words
+
+
 HOSTILE = '<script>alert("x")</script>'
 
 
@@ -353,6 +363,7 @@ def test_hostile_texts_anywhere_in_the_folder_are_shown_and_never_run(tmp_path):
         preflight=[HOSTILE],
         recipe_fingerprint=HOSTILE,
         settings={HOSTILE: HOSTILE},
+        budgets=[ClientBudget(0, 1.0, 9.0, 2.0, 2, name=HOSTILE)],
     )
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), HOSTILE)
     release = Release("r", "d", HOSTILE, (guarantee,), Claim(1.0, 0.0, HOSTILE))

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from sordino.methods.upload import Lost, ReportSum
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
+from sordino.report.records import RoundRecord
 from sordino.report.statement import to_text
-from sordino.runs.coordinator import Coordinator, Rules
+from sordino.runs.coordinator import Attendance, Coordinator, Rules
 from sordino.runs.federation import Federation
 from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, ServiceChannel
@@ -75,8 +77,8 @@ def place() -> Iterator[Path]:
 class Shuffler:
     """A shuffler's folder and process, which can be killed and comes back at the same address."""
 
-    def __init__(self, place: Path, clients: int) -> None:
-        self._place = place
+    def __init__(self, place: Path, clients: int, at_least: int = 2) -> None:
+        self._place, self._at_least = place, at_least
         self.key = keys.make(place / "server").public_bytes_raw().hex()
         with EnvelopeStore(place / "shuffler") as store:
             self.tokens = list(store.register([f"client {k}" for k in range(clients)]).values())
@@ -87,7 +89,7 @@ class Shuffler:
 
     def _started(self) -> Running:
         public = self._place / "server" / keys.PUBLIC
-        return Running(self._place / "shuffler", public, 2, "--port", str(self._port))
+        return Running(self._place / "shuffler", public, self._at_least, "--port", str(self._port))
 
     def kill_and_start(self) -> None:
         self.running.kill()
@@ -172,6 +174,54 @@ def test_a_federation_over_a_shuffler_learns_what_the_direct_channel_learns_thou
         assert mortals.spent(number) == pytest.approx(2 * 650 * EPSILONS[number])
 
 
+def test_a_crowd_that_is_too_small_for_the_shuffler_is_said_at_the_coordinator_and_spends_nothing(place):
+    """The shuffler mixes three of a class, whatever the recipe says: of the second class there are two."""
+    shuffler = Shuffler(place, 5, at_least=3)
+    given = recipe(service(shuffler.url, shuffler.key))
+    federation = people.wire(given)
+    clients = {}
+    for number, token in enumerate(shuffler.tokens):
+        folder = place / str(number)
+        people.client(folder, people.settings(f"{4 * number}-{4 * number + 3}")).close()
+        allow_shuffler(folder, NAME, shuffler.url, token)
+        clients[number] = people.Client.open(folder)
+        clients[number].join(people.invitation(given, number).encode())
+    try:
+        fleet = SignedFleet(people.DirectFleet(clients), people.KEY, people.terms(given).digest)
+        coordinator = Coordinator(federation.method, fleet, shuffler.channel(federation, given), NAME, Rules(3))
+        began = time.monotonic()
+        state, held = coordinator.round(federation.method.init())
+        assert time.monotonic() - began < 30, "nobody waits for a crowd that cannot come"
+        assert held.counted and sorted(held.attendance.reported) == [0, 2, 4]
+        (why,) = held.attendance.lost
+        assert "at least 3 clients, and class 1 has 2" in why
+        assert held.attendance.clients == (0, 2, 4)
+        assert [client.standing.releases for client in clients.values()] == [1, 0, 1, 0, 1]
+        clients[2].close()  # its answers are refusals from here on: of the first class two send, and three must
+        _, again = coordinator.round(state)
+        assert not again.counted
+        assert "at least 3 clients, and 2 of 3 of class 0 sent" in again.why_lost
+    finally:
+        for client in clients.values():
+            client.close()
+        shuffler.running.kill()
+
+
+def test_operators_are_told_which_class_is_lost_and_why(capsys, caplog):
+    from sordino.cli.run import Display
+    from sordino.fleets.roster import Roster
+    from sordino.flower import coordinator
+
+    caplog.set_level("INFO", "sordino.flower")
+    attendance = Attendance((0, 1), lost=["the shuffler mixes at least 3 clients, and class 1 has 2"])
+    for observer in (Display(recipe(service())), coordinator._LogObserver(Roster(2))):
+        observer.round(RoundRecord(7, asked=5, reported=3), attendance)
+    (told,) = attendance.lost
+    out = capsys.readouterr()
+    assert f"round 7: {told}" in " ".join((out.out + out.err).split())
+    assert f"round 7: {told}" in caplog.messages
+
+
 # --- the server's side, on a store of this process --------------------------------------------------------------------
 
 
@@ -186,6 +236,10 @@ class Here:
 
     def open_round(self, terms):
         self.store.announce(terms)
+
+    def announced(self, round):
+        held = self.store.round(round)
+        return Announcement(held.terms, KEY, held.at_least, held.latency)
 
     def withdraw(self, round, group):
         self.withdrawn.append((round, group))
@@ -246,7 +300,7 @@ def test_a_class_of_which_too_few_answer_is_withdrawn_at_once_and_the_other_coun
     found = held_round(here, channel, method, private, senders={0, 2, 4, 3})  # of the second class, one of two
     assert time.monotonic() - began < 50, "it does not wait for the round's 60 seconds"
     assert isinstance(found[0], ReportSum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
-    assert isinstance(found[1], Lost) and "fewer than 2 clients of class 1" in found[1].why
+    assert isinstance(found[1], Lost) and "at least 2 clients, and 1 of 2 of class 1 sent" in found[1].why
     assert here.withdrawn == [(1, 1)]
     assert here.store._db.one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"
 
@@ -414,6 +468,22 @@ def test_a_client_posts_once_and_answers_with_nothing_of_its_report(tmp_path):
         assert client.reply("report", signed(plan, given=given)).reason == Reason.NOT_IN_RECIPE.value, (
             "not in the clear as well"
         )
+
+
+def test_a_posted_round_that_is_over_is_declined_before_the_shuffler_is_asked(tmp_path, monkeypatch):
+    remote = Announcing()
+    client, plan, given = joined(tmp_path / "a", remote)
+    with client:
+        for round in (1, 2):
+            later = people.plans(given)(round)
+            remote.changes = {"terms": terms_for(later, round=round)}
+            people.body(client.answer("post", asked_to_post(later, given)))
+        assert client.ledger.compact(timedelta(0)).reports == 1
+        spent = client.standing.spent
+        monkeypatch.setattr(remote, "announced", lambda round: pytest.fail("the shuffler was asked"))
+        reply = client.reply("post", asked_to_post(plan, given))
+        assert (reply.payload, reply.reason) == (b"", Reason.COMPACTED.value)
+        assert len(remote.came) == 2 and client.standing.spent == spent
 
 
 def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import urllib.parse
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,8 +66,9 @@ def starts():
 def test_a_round_over_tls_survives_kills_and_counts_everybody_once(tmp_path, starts):
     """Eight clients; the shuffler is killed while they send, when all is accepted, and after the batch was fetched."""
     sordino("keys", tmp_path / "server")
-    names = [f"client {k}" for k in range(8)]
-    tokens = json.loads(sordino("register", "--folder", tmp_path / "shuffler", *names, "--json"))
+    names = [f"client-{k}" for k in range(8)]
+    files = json.loads(sordino("register", "--folder", tmp_path / "shuffler", *names, "--json"))
+    tokens = {name: Path(path).read_text().strip() for name, path in files.items()}
     cert, cert_key = certificate(tmp_path)
     public = tmp_path / "server" / keys.PUBLIC
 
@@ -322,6 +324,27 @@ def test_the_commands_refuse_in_plain_words(tmp_path):
     wrong = ["serve", "--folder", str(tmp_path / "f"), "--at-least", "5", "--server-key", str(tmp_path / keys.PRIVATE)]
     refused = CliRunner().invoke(app, ["shuffler", *wrong])
     assert refused.exit_code == 1 and "not a public key" in refused.output
+
+
+def test_tokens_lie_in_files_of_their_own_which_the_commands_of_owners_name(tmp_path):
+    from sordino.deploy.deployment import TOKEN
+
+    said = sordino("register", "--folder", tmp_path, "north", "south")
+    files = [tmp_path / "tokens" / name / TOKEN for name in ("north", "south")]
+    assert said.splitlines() == [f"north: {files[0]}", f"south: {files[1]}"]
+    tokens = [path.read_text().strip() for path in files]
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o600, 0o600]
+    assert not any(token in said for token in tokens)
+    with EnvelopeStore(tmp_path) as store:
+        assert [store.client_of(token) for token in tokens] == [1, 2]
+    for names in (["east", "north"], ["../west"]):
+        refused = CliRunner().invoke(app, ["shuffler", "register", "--folder", str(tmp_path), *names])
+        assert refused.exit_code == 1
+        assert [path.read_text().strip() for path in files] == tokens, "who is registered keeps its token"
+    (tmp_path / "tokens/east").write_text("in the way")
+    assert CliRunner().invoke(app, ["shuffler", "register", "--folder", str(tmp_path), "east"]).exit_code == 1
+    with EnvelopeStore(tmp_path) as store:
+        assert store.registered() == 2, "nobody is registered without its file"
 
 
 @pytest.mark.parametrize("said", [b"", b'{"acc'])

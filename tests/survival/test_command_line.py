@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from sordino.fleets.sockets import SocketFleet
 from sordino.report.folder import RunFolder
 from sordino.runs.serving import read_notes
 from sordino.runs.store import REAL
+from sordino.web.access import Role, read_tokens
+from sordino.wire.signing import key_file
 from tests.client import people
 from tests.client.people import NAME
 from tests.survival.unruly import clients
@@ -80,6 +84,32 @@ def test_an_interrupted_run_finds_its_clients_again():
         assert "Going on from round 2" in err
 
 
+def test_a_run_can_be_watched_with_tokens_that_are_made_for_it():
+    with clients(people.recipe(), {}) as (place, _):
+        tokens = place / "tokens.json"
+        watching = ("--live", "0", "--live-tokens", tokens)
+        arguments = ("run", recipe_in(place), "--out", place / "run", *sockets(place), "--federation", NAME, *watching)
+        people.KEY.write(key_file(place / "run"))
+        # a process of its own: its server's thread would write into whatever stands for the terminal here
+        done = subprocess.run(
+            [sys.executable, "-m", "sordino", *map(str, arguments)], capture_output=True, text=True, check=False
+        )
+        err = " ".join(done.stderr.split())
+        assert done.returncode == 0, err
+        found = read_tokens(tokens)
+        assert [one.member for one in found if one.role is Role.MEMBER] == ["0", "1", "2"]  # as their sockets
+        assert re.search(r"http://localhost:\d+/live", err) and str(tokens) in err
+        assert not [one for one in found if one.token in err], "what is no terminal may be a log"
+
+
+def test_without_the_extra_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "sordino.web.live_server", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    code, out, err = sordino("run", recipe_in(tmp_path), "--out", tmp_path / "run", *sockets(tmp_path), "--live", "0")
+    assert (code, out) == (1, "") and "pip install 'sordino[service]'" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_owners_who_have_not_agreed_are_named_with_what_to_do():
     with clients(people.recipe(), {}, allowed="another") as (place, _):
         code, out, err = sordino("run", recipe_in(place), "--out", place / "run", *sockets(place), "--federation", NAME)
@@ -99,6 +129,10 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path)
         ([*three, "--patience", 0], "--patience is a number of seconds > 0"),
         ([*three, "--shuffler-key", tmp_path / "key"], "go through no shuffler"),
         (["--federation", NAME], "go with --client"),
+        (["--live", "8001"], "--live shows real clients"),
+        ([*three, "--live", "somewhere"], "allowed is PORT or HOST:PORT"),
+        ([*three, "--live-tokens", tmp_path / "tokens.json"], "give both, or neither"),
+        ([*three, "--live", "0.0.0.0:0"], "would be open to nobody"),
     ]:
         code, out, err = sordino("run", given, "--out", tmp_path / "run", *arguments)
         assert (code, out) == (1, "") and re.search(said, err), err

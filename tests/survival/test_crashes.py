@@ -39,6 +39,7 @@ from tests.client import people
 from tests.client.people import NAME, DirectFleet
 
 CHANGES: dict[str, Any] = {"split.clients": 2, "data.train_limit": 20, "rounds.count": 2}
+AT_ONCE = {"reports_days": 0}  #: clients drop a report's bytes once its round is over, and are never asked for them
 
 
 class Crash(BaseException):
@@ -105,9 +106,11 @@ class Fleet(DirectFleet):
         self._points.pass_by()
         for number, message in messages.items():
             with self._points.paused():  # what a client writes is another machine's
-                answer = self.clients[number].answer(step, message)
+                response = self.clients[number].reply(step, message)
+                if response.receipt:
+                    self.clients[number].receive_receipt(NAME, response.receipt)
             self._points.pass_by()
-            yield Reply(number, answer)
+            yield Reply(number, response.payload)
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def awake(place: Path, recipe: Recipe) -> Iterator[dict[int, Client]]:
 
 
 def born(place: Path, recipe: Recipe) -> None:
-    for client in people.members(place, wire(recipe)).values():
+    for client in people.members(place, wire(recipe), keep=AT_ONCE).values():
         client.close()
 
 
@@ -159,6 +162,13 @@ def released(folder: Path) -> list[int]:
         return [entry.event.key.round for entry in ledger.entries() if isinstance(entry.event, Released)]
 
 
+def kept(folder: Path) -> list[int]:
+    """The rounds with reports of which the bytes are kept."""
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
+        found = [entry for entry in ledger.entries() if entry.size]
+    return [entry.event.key.round for entry in found if isinstance(entry.event, Released)]
+
+
 def attempt(place: Path, recipe: Recipe, points: Points) -> Outcome:
     with awake(place, recipe) as clients, stopping(points):
         return serve(
@@ -182,6 +192,7 @@ def test_a_coordinator_that_stops_anywhere_goes_on_to_the_same_bits(tmp_path, cl
         attempt(place, given, Points())
         assert left(place / "run") == expected, f"point {number}"
         assert [released(place / str(k)) for k in range(2)] == [[1, 2], [1, 2]], f"point {number}"
+        assert [kept(place / str(k)) for k in range(2)] == [[2], [2]], f"point {number}"
 
 
 def test_a_run_that_ended_because_nobody_was_left_is_over_and_nobody_is_asked_again(tmp_path):
@@ -236,7 +247,7 @@ def prepared() -> Recipe:
 def test_what_takes_several_steps_goes_on_from_any_of_them(made, first, tmp_path):
     given = made()
     tables = {"unproven": ["labels"], "budget": {"adjacency": "record-replace"}} if made is prepared else {}
-    for client in people.members(tmp_path / "clients", wire(given), **tables).values():
+    for client in people.members(tmp_path / "clients", wire(given), keep=AT_ONCE, **tables).values():
         client.close()
     peace = Points()
     whole = attempt(copied(tmp_path / "clients", tmp_path / "peace"), given, peace)
@@ -248,7 +259,9 @@ def test_what_takes_several_steps_goes_on_from_any_of_them(made, first, tmp_path
         again = attempt(place, given, Points())
         assert np.array_equal(again.parameters, whole.parameters), f"point {number}"
         assert all(record.counted for record in again.rounds), f"point {number}"
-        assert [released(place / str(k)) for k in range(given.number_of_clients)] == [first] * given.number_of_clients
+        everybody = [place / str(k) for k in range(given.number_of_clients)]
+        assert [released(folder) for folder in everybody] == [first] * len(everybody)
+        assert all(kept(folder) == first[-1:] for folder in everybody), f"point {number}"
 
 
 def test_a_sum_that_clients_do_not_begin_anew_costs_its_round_and_not_the_run(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 
 from sordino.fleets import sockets
 from sordino.fleets.sockets import SocketFleet
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import CoordinatorSetup, serve
 from sordino.wire import requests
@@ -169,13 +170,46 @@ def test_a_client_that_stays_away_costs_its_reports_and_no_more():
     assert services[2].asked.count(2) >= 2
 
 
-def test_a_client_that_was_never_reached_released_nothing():
-    given = people.recipe({"rounds.count": 2, "rounds.quorum": 2})
+def test_a_client_that_comes_back_after_it_was_given_up_is_asked_in_the_round_that_is_open():
+    given = people.recipe({"rounds.count": 2, "rounds.quorum": 1})
+    there = threading.Event()
+
+    def hold(connection: socket.socket, request: Request, response: Response) -> None:
+        assert there.wait(60)
+        time.sleep(0.3)  # the one that came back needs a moment
+        honest(connection, request, response)
+
+    with clients(given, {0: {2: hold}}) as (place, services):
+        link = place / "moved.sock"
+        link.symlink_to(place / "2.sock")
+        paths = {0: place / "0.sock", 1: place / "1.sock", 2: link}
+
+        class Moving(Observer):
+            def started(self, *about: Any) -> None:
+                link.unlink()  # everybody has joined
+
+        def come_back() -> None:
+            while not services[0].asked.count(2):
+                time.sleep(0.01)
+            link.symlink_to(place / "2.sock")
+            there.set()
+
+        thread = threading.Thread(target=come_back)
+        thread.start()
+        fleet = SocketFleet(paths, patience=0.2)
+        outcome = serve(given, fleet, place / "run", CoordinatorSetup(NAME), observer=Moving())
+        thread.join()
+        assert [record.reported for record in outcome.rounds] == [2, 3]
+
+
+def test_a_client_that_was_never_reached_released_nothing_and_was_waited_for_once():
+    given = people.recipe({"rounds.count": 4, "rounds.quorum": 2})
     with clients(given, {}) as (place, services):
         paths = {number: place / f"{number}.sock" for number in range(CLIENTS)} | {2: place / "nobody.sock"}
         outcome = serve(given, SocketFleet(paths, patience=2.0), place / "run", CoordinatorSetup(NAME))
-        assert [record.reported for record in outcome.rounds] == [2, 2]
-        assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 0]
+        assert [record.reported for record in outcome.rounds] == [2, 2, 2, 2]
+        assert outcome.rounds[0].seconds > 2.0 > sum(record.seconds for record in outcome.rounds[1:])
+        assert [budget.reports for budget in outcome.result.budgets] == [4, 4, 0]
         assert services[2].asked == []
 
 

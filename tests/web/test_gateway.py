@@ -366,14 +366,14 @@ def over_sockets(own, place, runs):
 
 def over_flower(own, place, runs):
     """Flower's messages and the real relay, without a network."""
-    from sordino.flower.app import RunConfig
     from sordino.flower.client_app import SOCKET
-    from sordino.flower.server_app import coordinate
+    from sordino.flower.coordinator import CoordinatorSettings, coordinate
+    from sordino.flower.grid import GridCarrier
     from tests.flower.nodes import LocalGrid
 
     grid = LocalGrid({10 + k: {SOCKET: str(place / f"{k}.sock")} for k in range(2)})
-    config = RunConfig.read({"federation": NAME, "runs": str(runs), "members": "gate0,gate1", "gateways": 2})
-    found = coordinate(own, grid, config)
+    settings = CoordinatorSettings(NAME, ("gate0", "gate1"), gateways=2)
+    found = coordinate(own, GridCarrier(grid), settings, runs)
     assert len([1 for message in grid.pushed if message]) == 8  # a hello, an invitation and two plans for each gateway
     return found
 

@@ -731,8 +731,8 @@ def test_events_begin_with_the_rounds_that_one_who_comes_back_has_missed_and_hav
 ):
     import urllib.request
 
-    monkeypatch.setattr("sordino.web.app.BEAT", 0.02)
-    monkeypatch.setattr("sordino.web.app.STILL", 0.02)
+    monkeypatch.setattr("sordino.web.event_stream.BEAT", 0.02)
+    monkeypatch.setattr("sordino.web.event_stream.STILL", 0.02)
     found = hosted(tmp_path)
 
     async def take_part(port):

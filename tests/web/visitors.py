@@ -3,11 +3,10 @@
 import asyncio
 import hmac
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from sordino.recipe import Recipe
-from sordino.web.app import Site
+from sordino.web.app import Site, create_app
 from sordino.web.hosted_federation import HostedFederation, HostingRules
 from sordino.web.limits import Limits
 from sordino.web.page_task import PROTOCOL
-from sordino.web.server import GuardedServer, config_for, listen
+from sordino.web.server import serve_in_thread
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.tls_address import TlsAddress
@@ -41,20 +40,8 @@ def hosted(folder: Path, changes: dict[str, Any] | None = None, **options: Any) 
 @contextmanager
 def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
     """Serve in a thread, for as long as it is needed; the port comes back."""
-    place = place or TlsAddress()
-    with closing(listen(place)) as listening:
-        started = threading.Event()
-        found = GuardedServer(config_for(site, place), site, started.set)
-        thread = threading.Thread(target=found.run, args=([listening],), daemon=True)
-        thread.start()
-        while thread.is_alive() and not started.wait(0.05):
-            pass
-        try:
-            assert found.started
-            yield listening.getsockname()[1]
-        finally:
-            found.should_exit = True
-            thread.join(60)
+    with serve_in_thread(site, create_app(site), place or TlsAddress()) as port:
+        yield port
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sordino.audits import channels, training
+from sordino.audits import channels, evaluation, training
 from sordino.audits.inspection import Subject
 from sordino.audits.mechanisms import fresh_keys
 from sordino.errors import InvalidInput
@@ -14,6 +14,7 @@ from sordino.mechanisms.cases import Case
 PROGRAMS: dict[str, Callable[[], list[Subject]]] = {
     "dp-sgd": training.dp_sgd,
     "keys": fresh_keys,
+    "private-evaluation": evaluation.private_evaluation,
     "secure-sum": channels.secure_sum,
     "shuffler": channels.shuffler,
 }  #: what has no epsilon of its own

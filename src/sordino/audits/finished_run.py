@@ -99,9 +99,7 @@ class FinishedRun:
 
     def who(self, group: Group) -> ClientSet:
         """How the statement names a group."""
-        if len(self.groups) == 1:
-            return ClientSet()
-        return ClientSet((group.name,), len(group.clients), history.ranges(group.clients))
+        return ClientSet() if len(self.groups) == 1 else group.who
 
     def stated(self, group: Group) -> dict[View, Row]:
         """The statement's rows about a group."""
@@ -136,7 +134,7 @@ class FinishedRun:
     def releases(self, client: int, round: int | None = None) -> tuple[int, tuple[Release, ...]]:
         """What a client released in a round: in the first one that it released anything in, if none is named."""
         for spent in self.spent:
-            for own, who in zip(spent.releases, spent.clients, strict=True):
+            for own, who in zip(spent.releases, spent.reporters, strict=False):  # evaluations come last
                 if client in who and own and round in (None, spent.round):
                     return spent.round, own
         when = "in any round" if round is None else f"in round {round}"

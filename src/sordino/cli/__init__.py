@@ -9,6 +9,7 @@ import typer
 from sordino.cli import (
     audit,
     client,
+    coordinator,
     data,
     deploy,
     join,
@@ -42,6 +43,7 @@ app.command()(serve.serve)
 app.command()(join.join)
 app.command()(keys.keys)
 app.add_typer(client.app, name="client")
+app.add_typer(coordinator.app, name="coordinator")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")

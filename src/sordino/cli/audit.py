@@ -31,8 +31,8 @@ def audit(
         typer.Argument(
             metavar="[MECHANISM|RUN]",
             help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, dp-sgd, keys, "
-            "secure-sum or shuffler (all if left out); your own as package.module:Class; or a run's folder, such as "
-            "runs/quickstart.",
+            "private-evaluation, secure-sum or shuffler (all if left out); your own as package.module:Class; or a "
+            "run's folder, such as runs/quickstart.",
         ),
     ] = None,
     epsilon: Annotated[

@@ -80,7 +80,7 @@ def shuffler(
     folder: Folder,
     federation: Annotated[str, typer.Argument(metavar="FEDERATION", help="Whose sealed reports may go there.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="The shuffler's address, as the recipe names it.")],
-    token: Annotated[Path, typer.Option(metavar="FILE", help="The token that `sordino shuffler register` printed.")],
+    token: Annotated[Path, typer.Option(metavar="FILE", help="The token that `sordino shuffler register` made.")],
     trusted: options.Trusted = None,
     latency: Annotated[float | None, typer.Option(min=0, help="The T that you propose, in seconds.")] = None,
 ) -> None:
@@ -215,6 +215,12 @@ def join(
     ] = False,
 ) -> None:
     """Show what a federation would learn, ask, and agree to it."""
+    name = agree(folder, invitation, yes=yes, accept_older_ledger=accept_older_ledger)
+    typer.echo(f"Joined {name}. Serve it: sordino client serve {folder}")
+
+
+def agree(folder: Path, invitation: Path, *, yes: bool, accept_older_ledger: bool = False) -> str:
+    """Show an offer, ask and join; the federation's name. `typer.Abort` where the owner says no."""
     from sordino.client.client import Client
     from sordino.client.own_records import OwnRecords
 
@@ -231,7 +237,7 @@ def join(
         if not offer.agreed and not yes:
             typer.confirm(f"Join {name}?", abort=True, err=True)
         client.join(message)
-        typer.echo(f"Joined {name}. Serve it: sordino client serve {folder} --socket PATH")
+    return name
 
 
 def _read_offer(client: Client, message: bytes, accept_older_ledger: bool) -> Offer:
@@ -264,21 +270,31 @@ def _read(path: Path) -> bytes:
 @app.command()
 def serve(
     folder: Folder,
-    socket: Annotated[Path, typer.Option(metavar="PATH", help="Where to listen: a Unix socket, for its owner only.")],
+    socket: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Where to listen: a Unix socket; as client.toml says if left out."),
+    ] = None,
     largest: Annotated[int, typer.Option(min=1024, help="Bytes of the largest message that is accepted.")] = 2**28,
     group: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A group whose accounts may open the socket too: that of the relay's node."),
+        typer.Option(
+            metavar="NAME",
+            help="A group whose accounts may open the socket too, that of Flower's node; as client.toml says if left "
+            "out.",
+        ),
     ] = None,
 ) -> None:
     """Answer what a relay on this machine hands in at a socket, until Ctrl-C."""
+    import os
     import signal
 
     from sordino.client.client import Client
     from sordino.client.socket_service import Service
 
     with Client.open(folder) as client:
-        service = Service(client, socket, largest=largest, group=group)
+        own = client.settings.socket
+        socket = socket or Path(os.path.normpath(folder / own.path))
+        service = Service(client, socket, largest=largest, group=own.group if group is None else group)
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, lambda *_: service.stop())
         typer.echo(f"{client.identity.name} listens at {socket}. Stop with Ctrl-C; log: {folder / 'log.txt'}")

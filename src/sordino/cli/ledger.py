@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -19,32 +21,42 @@ from sordino.report.words import figure, lower, upper
 
 if TYPE_CHECKING:
     from sordino.privacy.accountant import Account
-    from sordino.privacy.ledger import Entry, Ledger, Standing
+    from sordino.privacy.ledger import Entry, Holdings, Ledger, Standing
+    from sordino.privacy.statement import Statement
 
 app = typer.Typer(
     no_args_is_help=True,
     help="The owner's ledger: what has left, what it cost, and what may still leave.",
 )
 
-LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, an SQLite file.")]
+LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, an SQLite file, or a client's folder.")]
+LedgerPaths = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, or a folder with one for each node.")]
 Dataset = Annotated[str, typer.Argument(help="The data set, by the name its owner gave it.")]
 
 
 @app.command()
 def show(path: LedgerPath, as_json: AsJson = False) -> None:
-    """Show every data set with its budget, what is spent and left, and every entry.
+    """Show every data set with its budget, what is spent and left, every entry, and the verdict in words.
 
     An epsilon is shown with its basis, adjacency and adversary, or not at all. UNPROTECTED means: left without a proof,
     with the owner's consent.
     """
     from sordino.privacy.ledger import Ledger
+    from sordino.report.statement import lead_text, to_json
 
+    path = _ledger_in(path)
+    if others := sorted(path.glob("*.db")):
+        raise InvalidInput(f"{path} is a folder with {len(others)} ledgers: name one of them, such as {others[0]}")
     with Ledger.open(path) as ledger:
-        standings, entries = ledger.standings(), ledger.entries()
+        standings, entries, holdings = ledger.standings(), ledger.entries(), ledger.holdings()
     if as_json:
-        sets = [_standing_as_json(name, standing) for name, standing in standings.items()]
+        sets = [
+            _standing_as_json(name, standing) | {"statement": to_json(_statement(name, standing, entries))}
+            for name, standing in standings.items()
+        ]
         lines = [_entry_as_json(entry, standings) for entry in entries]
-        print_json({"path": str(path), "head": entries[-1].hash, "datasets": sets, "entries": lines})
+        told = {"path": str(path), "head": entries[-1].hash, "reports": asdict(holdings)}
+        print_json({**told, "datasets": sets, "entries": lines})
         return
     _print_standings(standings)
     names = ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
@@ -56,6 +68,35 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     columns = [*left("#", "time"), *left(*names, min_width=12)]
     print_table("Entries", columns, rows, spare=("time", "federation"))
     typer.echo(f"{len(entries)} entries, all checked. Head, for a receipt kept elsewhere: {entries[-1].hash}")
+    _print_holdings(holdings)
+    typer.echo("")
+    for name, standing in standings.items():
+        typer.echo(lead_text(_statement(name, standing, entries)))
+
+
+def _ledger_in(path: Path) -> Path:
+    """The ledger of a client's folder; any other path as it is."""
+    own = path / "ledger.sqlite"
+    return own if own.is_file() else path
+
+
+def _statement(dataset: str, standing: Standing, entries: Sequence[Entry]) -> Statement:
+    """What everything that has left of a data set protects, in the terms of its budget."""
+    from sordino.flower.ledger_place import FEDERATION
+    from sordino.privacy.ledger import Released
+    from sordino.privacy.statement import ClientSet, PlannedFor, Statement
+    from sordino.report.caveats import mod_caveats
+
+    events = (entry.event for entry in entries)
+    reports = [event for event in events if isinstance(event, Released) and event.key.dataset == dataset]
+    left_it = [each for report in reports for each in report.releases]
+    own = Counter(replace(each, id=each.what) for each in left_it if not isinstance(each.composition, Derived))
+    delta = _delta(standing) or 1e-5
+    made = Statement.of_groups([(ClientSet(), tuple(own.items()))], delta=delta, title=f"What has left of {dataset}")
+    if any(report.key.federation.startswith(FEDERATION) for report in reports):
+        made = replace(made, caveats=mod_caveats())
+    budget = standing.budget
+    return made if budget is None else replace(made, planned=PlannedFor(budget.adjacency, budget.adversary.kind))
 
 
 @app.command()
@@ -70,19 +111,21 @@ def verify(
     """
     from sordino.privacy.ledger import Ledger
 
-    receipt = None if head is None else _head(head)
+    receipt, path = None if head is None else _head(head), _ledger_in(path)
     try:
         with Ledger.open(path) as ledger:
-            last = ledger.verify(expected_head=receipt)
+            last, holdings = ledger.verify(expected_head=receipt), ledger.holdings()
     except SordinoError as error:
         if not as_json:
             raise
         print_json({"path": str(path), "sound": False, "reason": str(error)})
         raise typer.Exit(1) from None
     if as_json:
-        print_json({"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash})
+        told = {"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash}
+        print_json({**told, "reports": asdict(holdings)})
         return
     typer.echo(f"{path}: {last.sequence} entries, the chain is whole. Head: {last.hash}")
+    _print_holdings(holdings)
     if head is None:
         typer.echo("A chain alone cannot notice cut-off last entries or an older copy: keep the head for --head.")
     else:
@@ -100,9 +143,69 @@ def _head(given: str) -> str:
     return found
 
 
+def _print_holdings(holdings: Holdings) -> None:
+    if holdings.hashes:
+        total = holdings.reports + holdings.hashes
+        typer.echo(
+            f"Of {holdings.hashes} of {total} reports only the hash is kept; the others have {holdings.size:,} bytes."
+        )
+
+
+@app.command()
+def compact(
+    path: LedgerPath,
+    older_than: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0, max=36_500, help="In a client's folder, keep.reports_days if left out."),
+    ] = None,
+    unacknowledged: Annotated[
+        bool, typer.Option("--unacknowledged", help="Also reports of rounds that may not be over at the server.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be dropped.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop the bytes of old reports, and let the file shrink. Every entry, hash and cost stays.
+
+    A report is dropped when its round has been over at the server for DAYS: a later round of the same federation was
+    answered. A server that asks for it again is declined; nothing is drawn or spent.
+    """
+    from sordino.privacy.ledger import Ledger
+
+    path = _ledger_in(path)
+    age = timedelta(days=_days_to_keep(path) if older_than is None else older_than)
+    with Ledger.open(path) as ledger:
+        before = path.stat().st_size
+        freed = (ledger.compactable if dry_run else ledger.compact)(age, unacknowledged=unacknowledged)
+        left, head = ledger.holdings(), ledger.head()
+    after = path.stat().st_size
+    if as_json:
+        told = {"path": str(path), "dry_run": dry_run, "file_before": before, "file_after": after, "head": head}
+        print_json({**told, "dropped": asdict(freed), "reports": asdict(left)})
+        return
+    verb = "Would drop" if dry_run else "Dropped"
+    typer.echo(f"{verb} the bytes of {freed.reports} reports ({freed.size:,} bytes); their hashes stay.")
+    if not dry_run:
+        typer.echo(f"{path} has {after:,} bytes now, {before:,} before. Head: {head}")
+    if freed.not_shrunk:
+        typer.echo(f"The file has not shrunk, and its free pages are used again: {freed.not_shrunk}", err=True)
+
+
+def _days_to_keep(path: Path) -> float:
+    """What the client.toml beside a ledger says; a ledger without one has no default."""
+    from sordino.client.settings import Settings
+
+    beside = path.parent / "client.toml"
+    if not beside.is_file():
+        raise InvalidInput(
+            f"{path} is not in a client's folder, so nothing says how long its reports are to be kept. Say it: "
+            "--older-than DAYS"
+        )
+    return Settings.read(beside).keep.reports_days
+
+
 @app.command()
 def budget(
-    path: LedgerPath,
+    path: LedgerPaths,
     dataset: Dataset,
     epsilon: Annotated[float, typer.Option(help="The limit, above 0.")],
     delta: Annotated[float | None, typer.Option(help="The delta at which epsilon is counted; 0 at first.")] = None,
@@ -111,46 +214,64 @@ def budget(
     adversary: Annotated[
         str | None, typer.Option(help="From whom: server, model-reader, shuffled(N) or summed(N).")
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Make PATH a folder with a ledger for each of so many nodes: 0.db, 1.db ..."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before loosening a budget.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set the budget of a data set; makes the ledger if there is none.
+    """Set the budget of a data set; makes the ledger if there is none. In a folder, of every ledger in it.
 
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
     about first, and stays visible in the ledger for ever.
     """
     _change_budget(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    with _open_or_create(path) as ledger:
-        before = ledger.standing(dataset).budget
-        after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
-        if before is not None and _loosens(before, after) and not yes:
-            question = f"Change {dataset!r} from {_in_words(before)} to {_in_words(after)}? More may leave then"
-            typer.confirm(question, abort=True, err=True)
-        ledger.set_budget(dataset, after)
-        _print_standing(dataset, ledger.standing(dataset), as_json)
+    for place in _ledgers_at(path, nodes):
+        with _open_or_create(place) as ledger:
+            before = ledger.standing(dataset).budget
+            after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
+            if before is not None and _loosens(before, after) and not yes:
+                question = f"Change {dataset!r} from {_in_words(before)} to {_in_words(after)}? More may leave then"
+                typer.confirm(question, abort=True, err=True)
+            ledger.set_budget(dataset, after)
+            _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
 @app.command()
 def consent(
-    path: LedgerPath,
+    path: LedgerPaths,
     dataset: Dataset,
     unproven: Unproven = None,
     claimed: Annotated[bool, typer.Option("--claimed", help="A budget may count claimed epsilons.")] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw these consents instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Agree to what nothing proves, for one data set; makes the ledger if there is none.
+    """Agree to what nothing proves, for one data set; makes the ledger if there is none. In a folder, all of them.
 
     Without this, a release without a proof and a budget of claimed epsilons are refused.
     """
     if not unproven and not claimed:
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-    with _open_or_create(path) as ledger:
-        for what in unproven or []:
-            ledger.set_consent(dataset, what, granted=not withdraw)
-        if claimed:
-            ledger.set_consent(dataset, None, granted=not withdraw)
-        _print_standing(dataset, ledger.standing(dataset), as_json)
+    for place in _ledgers_at(path):
+        with _open_or_create(place) as ledger:
+            for what in unproven or []:
+                ledger.set_consent(dataset, what, granted=not withdraw)
+            if claimed:
+                ledger.set_consent(dataset, None, granted=not withdraw)
+            _print_standing(dataset, ledger.standing(dataset), as_json)
+
+
+def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:
+    """The ledger at a path, or those of a folder, one for each node of a Flower app; `nodes` makes the folder."""
+    if nodes is not None:
+        if path.is_file():
+            raise InvalidInput(f"{path} is a ledger, and --nodes makes a folder with one for each node: name another")
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return sorted({*path.glob("*.db"), *(path / f"{number}.db" for number in range(nodes))})
+    return sorted(path.glob("*.db")) or [path]
 
 
 def _open_or_create(path: Path) -> Ledger:
@@ -221,7 +342,7 @@ def _standing_rows(name: str, standing: Standing) -> Iterator[tuple[str, ...]]:
 
 def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[str, ...]]:
     """What follows number and time: one row for an owner's decision, one per release for a report."""
-    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released, SummedBudgetSet
+    from sordino.privacy.ledger import BudgetSet, Compacted, ConsentChanged, Opened, Released, SummedBudgetSet
 
     match entry.event:
         case Opened(ledger):
@@ -235,6 +356,8 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
             verb = "given" if granted else "withdrawn"
             thing = "claimed budgets" if what is None else f"unproven {what!r}"
             yield dataset, "", "", f"consent {verb}: {thing}", "", ""
+        case Compacted() as dropped:
+            yield "", "", "", f"bytes of {len(dropped.numbers)} reports dropped ({dropped.size:,} bytes)", "", ""
         case Released(key, releases, unprotected):
             for release in releases:
                 flag = " UNPROTECTED" if release.id in unprotected else ""
@@ -311,7 +434,7 @@ def _claim_as_json(claim: Claim) -> dict[str, object]:
 
 
 def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, object]:
-    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released, SummedBudgetSet
+    from sordino.privacy.ledger import BudgetSet, Compacted, ConsentChanged, Opened, Released, SummedBudgetSet
 
     line: dict[str, object] = {"entry": entry.sequence, "time": entry.time, "hash": entry.hash}
     match entry.event:
@@ -325,6 +448,8 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
         case ConsentChanged(dataset, what, granted):
             kind = "claimed" if what is None else "unproven"
             return {**line, "kind": "consent", "dataset": dataset, "to": kind, "what": what, "granted": granted}
+        case Compacted(ranges, size):
+            return {**line, "kind": "compaction", "of": ranges, "size": size}
         case Released(key, releases, unprotected, report_sha256, pinned):
             return {
                 **line,
@@ -332,6 +457,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
                 "pinned": pinned,
                 **asdict(key),
                 "report_sha256": report_sha256,
+                "report_bytes": entry.size,
                 "releases": [
                     {
                         "id": release.id,

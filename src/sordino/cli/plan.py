@@ -149,7 +149,19 @@ def plan(
         return
     for question in dict.fromkeys(answer.question for answer in answers):
         _print_answers(question, [answer for answer in answers if answer.question == question])
-    typer.echo("\n".join(_notes(answers)))
+    typer.echo("\n".join((*_notes(answers), *_evaluation(found_recipe))))
+
+
+def _evaluation(recipe: Recipe | None) -> tuple[str, ...]:
+    """What a recipe's private evaluation adds: it is in none of the figures of training."""
+    if recipe is None or (given := recipe.evaluation.private) is None:
+        return ()
+    times, target = given.times(recipe.rounds.count), given.target
+    return (
+        f"Private evaluation ({times:,} in {recipe.rounds.count:,} rounds) adds epsilon {upper(target.epsilon)} at "
+        f"delta {figure(target.delta)}, for one record added or removed, and is in none of these figures: leave room "
+        "for it.",
+    )
 
 
 # --- a linear head on public features ---------------------------------------------------------------------------------
@@ -182,7 +194,7 @@ def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> No
         for own in found.sums
     ]  # fmt: skip
     print_table(title, columns, rows, ("epsilon, one", "values"))
-    typer.echo("\n".join(head_words.details(found)))
+    typer.echo("\n".join((*head_words.details(found), *_evaluation(recipe))))
 
 
 def _head_as_json(found: HeadPlan) -> dict[str, object]:

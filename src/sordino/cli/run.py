@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sordino.cli.live import live_place, watched
 from sordino.cli.options import RECIPE, AsJson, Device, Overrides, RecipeName, WorkerCount, check_folder, check_place
 from sordino.cli.printing import left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
@@ -75,6 +76,14 @@ def run(
     shuffler_token: Annotated[Path | None, _file(help="The server's token, where a shuffler is used.")] = None,
     shuffler_key: Annotated[Path | None, _file(help="The server's private key, for the same.")] = None,
     shuffler_trusted: Annotated[Path | None, _file(help="The shuffler's certificate, if not a public one.")] = None,
+    live: Annotated[
+        str | None,
+        _real(metavar="[HOST:]PORT", help="Show members and rounds at /live there while it runs; read-only."),
+    ] = None,
+    live_tokens: Annotated[
+        Path | None,
+        _file(help="Who may watch: operator, members, readers, each by a token. It is made if it is not there."),
+    ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the rounds for TensorBoard too, while they go by.")
     ] = None,
@@ -95,18 +104,20 @@ def run(
     files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
     given = {name: path for name, path in files.items() if path is not None}
     network = _network(clients, federation, patience, given, folder if resume is not None else None)
+    place = live_place(live, live_tokens, real=network is not None)
     if network is not None and (workers is not None or device is not None):
         raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
     made_here = out is None and resume is None
     with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
         if network is not None:
-            outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers])
+            with watched(place, live_tokens, chosen, network.names(), network.federation) as watching:
+                outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers, *watching])
         else:
             from sordino.runs.simulation import run as carry_out
 
-            place = device or (None if resume is None else _device_of(folder)) or "cpu"
+            where = device or (None if resume is None else _device_of(folder)) or "cpu"
             outcome = carry_out(
-                chosen, folder=folder, resume=resume is not None, workers=workers, device=place,
+                chosen, folder=folder, resume=resume is not None, workers=workers, device=where,
                 observer=[display, *trackers],
             )  # fmt: skip
     if as_json:
@@ -132,6 +143,11 @@ class _ClientSockets:
     federation: str | None
     patience: float
     shuffler: dict[str, Path]
+
+    def names(self) -> list[str]:
+        """What members are called: the names of their sockets, where these differ."""
+        names = [path.stem for path in self.sockets]
+        return names if len(set(names)) == len(names) else [f"client {number}" for number in range(len(names))]
 
     def notes(self) -> dict[str, object]:
         """What a resumed run needs to find them again."""
@@ -190,7 +206,8 @@ def _serve(
     if network.shuffler and channel is None:
         kind = recipe.method.channel.kind
         raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
-    fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
+    quorum = recipe.rounds.quorum
+    fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience, quorum=quorum)
     setup = CoordinatorSetup(network.federation, channel, notes=network.notes())
     return serve(recipe, fleet, folder, setup, resume=resume, observer=observers)
 
@@ -309,6 +326,8 @@ class Display(Observer):
         if self._progress.disable and figures and time.monotonic() - self._printed >= self.PLAIN_SECONDS:
             self._printed = time.monotonic()
             self._say(f"round {record.round} of {self._recipe.rounds.count}: {figures}")
+        for why in attendance.lost:
+            self._say(f"round {record.round}: {why}")
 
 
 def _figures(record: RoundRecord) -> str:
@@ -316,7 +335,15 @@ def _figures(record: RoundRecord) -> str:
     score = None if record.score is None else f"{record.metric} {decimal(record.score)}"
     loss = None if record.loss is None else f"loss {record.loss:.3f}"
     declined = f"{record.declined} declined" if record.declined else None
-    return ", ".join(filter(None, (accuracy, score, loss, declined)))
+    private = _private(record)
+    return ", ".join(filter(None, (accuracy, score, loss, private, declined)))
+
+
+def _private(found: RoundRecord | Result) -> str | None:
+    """The leading figure on records that clients set aside; None where there is none."""
+    from sordino.report.private_figures import WHERE, leading  # not before it is needed: it loads much
+
+    return None if found.private is None else f"{leading(found.private)} {WHERE}"
 
 
 def _accuracy(result: Result) -> str:
@@ -332,8 +359,10 @@ def _accuracy(result: Result) -> str:
 def _quality(result: Result) -> dict[str, str]:
     """The run's own metric with its baseline, and the accuracy where classes are learnt."""
     score = "not measured" if result.score is None else f"{decimal(result.score)} {beside(result)}"
-    own = {} if result.metric == ACCURACY else {result.metric: score.replace("; always", "\nalways")}
-    return own if own and result.accuracy is None else {**own, ACCURACY: _accuracy(result)}
+    unnamed = result.metric == ACCURACY or (result.score is None and result.private is not None)
+    own = {} if unnamed else {result.metric: score.replace("; always", "\nalways")}
+    unmeasured = result.accuracy is None and (own or result.private is not None)
+    return own if unmeasured else {**own, ACCURACY: _accuracy(result)}
 
 
 def _epsilon(outcome: Outcome) -> dict[str, str]:
@@ -352,10 +381,15 @@ def _print_outcome(outcome: Outcome) -> None:
 
     result = outcome.result
     sent = result.bytes_up / max(1, result.rounds) / max(1, result.clients)
+    found = _private(result)
+    private = (
+        {} if found is None else {"own records": f"{found}, 95 % confidence".replace(" on records", "\non records")}
+    )
     figures = {
         **_quality(result),
+        **private,
         **_epsilon(outcome),
-        "loss": "not finite" if result.loss is None else f"{result.loss:.4f}",
+        **({"loss": "not finite" if result.loss is None else f"{result.loss:.4f}"} if result.test_examples else {}),
         "rounds": f"{result.rounds} ({result.stopped})",
         "clients": f"{result.clients:,}",
         "time": f"{result.seconds:.1f} s",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from sordino.cli.live import announce, make_or_read
 from sordino.cli.options import Host, Overrides, Port, TlsCert, TlsKey, check_folder
 from sordino.errors import InvalidInput
 from sordino.wire.tls_address import TlsAddress, is_loopback
@@ -78,6 +79,14 @@ def serve(
     live_for_all: Annotated[
         bool, typer.Option("--live-for-all", help="Show each participant at /live to others than this machine, too.")
     ] = False,
+    live_tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The operator's rights at /live need a token of this file, even on this machine. It is made if it is "
+            "not there.",
+        ),
+    ] = None,
     gateway: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +110,7 @@ def serve(
     Open the address that is printed in a browser to take part, and /live there to watch.
     """
     check_folder(folder, "--folder")
+    from sordino.web.access import Gate, Role, TokenFile
     from sordino.web.app import Site
     from sordino.web.gateway import GatewayFederation
     from sordino.web.hosted_federation import HostedFederation, HostingRules
@@ -128,10 +138,20 @@ def serve(
         raise InvalidInput(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
         )
+    operators = [one for one in make_or_read(live_tokens) if one.role is Role.OPERATOR]
+    if live_tokens is not None and not operators:
+        raise InvalidInput(f"{live_tokens} has no operator's token, so that nobody could operate this server: add one")
+    gate = Gate() if live_tokens is None else Gate(TokenFile(live_tokens))
     hosted = {name: make(recipe, folder / name) for name, recipe in _load_recipes(recipes, overrides or []).items()}
-    site = Site(hosted, limits, origins, address=address, live_for_all=live_for_all)
+    site = Site(hosted, limits, origins, address=address, live_for_all=live_for_all, gate=gate)
+
+    def ready(listening: int) -> None:
+        _announce(site, place, listening)
+        if live_tokens is not None:
+            announce(site.address or place.url(listening), live_tokens, operators)
+
     with _answer_relay(gateway, hosted):
-        serve_site(site, place, lambda listening: _announce(site, place, listening))
+        serve_site(site, place, ready)
     typer.echo("Stopped. The same command goes on where it was.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -50,19 +51,21 @@ def register(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Clients by the names you know them by.")],
     as_json: AsJson = False,
 ) -> None:
-    """Register clients and print a token for each, which is shown this once.
+    """Register clients and write a token for each, into tokens/NAME/shuffler.token of the folder.
 
-    A token lets its client send one report a round. The server never learns names or tokens.
+    Give each owner its file. A token lets its client send one report a round; the shuffler itself knows its hash. The
+    server never learns names or tokens.
     """
-    from sordino.shuffler.store import EnvelopeStore
+    from sordino.shuffler.store import EnvelopeStore, token_files, write_tokens
 
+    files = token_files(folder, names)
     with EnvelopeStore(folder) as store:
-        tokens = store.register(names)
+        store.register(names, partial(write_tokens, files))
     if as_json:
-        print_json(tokens)
+        print_json({name: str(path) for name, path in files.items()})
         return
-    for name, token in tokens.items():
-        typer.echo(f"{name}\t{token}")
+    for name, path in files.items():
+        typer.echo(f"{name}: {path}")
 
 
 @app.command()

@@ -4,15 +4,16 @@
     client.join(invitation)             the owner has seen `client.offer(invitation)` and agreed
     client.answer("report", plan)       the report, recorded in the ledger with its releases before it is returned
 
-One plan has one answer: asked again it gets the same bytes, and never a second draw. Each draw has a fresh key from the
-operating system, which no message selects.
+One plan has one answer: asked again it gets the same bytes, and never a second draw. The bytes of a round that is over
+are dropped after a while; asked for them then, the client declines. Each draw has a fresh key from the operating
+system, which no message selects.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,9 +33,17 @@ from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
 from sordino.client.sum_progress import SumProgress
-from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
+from sordino.errors import (
+    BudgetExceeded,
+    ConsentMissing,
+    InvalidInput,
+    LedgerUnavailable,
+    ReportCompacted,
+    SordinoError,
+)
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import ClientState
+from sordino.methods.private_evaluation import EVALUATE
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
@@ -49,12 +58,13 @@ from sordino.wire.requests import Response
 from sordino.wire.signing import Envelope
 
 SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
-STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers
+STEPS = ("prepare", "report", STEP, EVALUATE, *SUMMING)  #: all that a client answers
 _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
 _TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
+DUE_SHARE = 0.25  #: of the bytes of all reports: so much must be due before a ledger in use is compacted
 T = TypeVar("T")
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
@@ -123,6 +133,7 @@ class Client:
         try:
             client._apply_settings()
             client._older_ledger.look(client.log)
+            client._compact(least=0.0)
         except BaseException:
             client.close()
             raise
@@ -297,7 +308,7 @@ class Client:
 
     def _weigh(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
-        releases = self._compute(membership, "the schedule", lambda: list(membership.schedule()))
+        releases = self._compute(membership, "the schedule", lambda: list(membership.everything()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
         standing = self.standing
         fits, unprotected, refusal = self._compute(
@@ -310,7 +321,11 @@ class Client:
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
         caveats = own_code_caveats(membership.recipe)
-        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats)
+        given = membership.recipe.evaluation.private
+        aside = (0.0, 0) if given is None else (given.share, given.times(rounds))
+        return Offer(
+            membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats, *aside
+        )
 
     # --- answering
 
@@ -339,13 +354,15 @@ class Client:
                     body = self._join_sum(membership, plan, step, envelope.message)
                 elif step == STEP:
                     body = self._post(membership, plan)
+                elif step == EVALUATE:
+                    body = self._evaluate(membership, plan)
                 else:
                     body = self._report(membership, plan, step)
                 receipt = self._seal.receipt(plan.federation, self.ledger.head())
                 return Response(True, answer_to(plan, body), receipt=receipt)
             except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
                 refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
-                return Response(False, b"" if plan is None else self._declined(plan), refused.reason.value)
+                return Response(False, b"" if plan is None else self._declined(plan, step), refused.reason.value)
 
     def _require_signed(self, step: str, message: bytes) -> Envelope:
         """The envelope of a message that the coordinator signed for this client and this step."""
@@ -373,10 +390,11 @@ class Client:
             )
         return envelope
 
-    def _declined(self, plan: Plan) -> bytes:
+    def _declined(self, plan: Plan, step: str) -> bytes:
         """The answer "declined", which says that nothing has left; empty where a report may have left."""
+        key = self._evaluation_key(plan) if step == EVALUATE else self._key(plan)
         try:
-            return answer_to(plan, None) if self.ledger.replay(self._key(plan)) is None else b""
+            return answer_to(plan, None) if self.ledger.replay(key) is None else b""
         except SordinoError:  # a ledger that cannot be read says nothing of what left
             return b""
 
@@ -397,6 +415,8 @@ class Client:
                 refused = Refused(Reason.BUDGET, f"{error} (a client's budget is set in its client.toml)")
             case ConsentMissing():
                 refused = Refused(Reason.CONSENT, f"{error} (a client's consents are set in its client.toml)")
+            case ReportCompacted():
+                refused = Refused(Reason.COMPACTED, f"{error} (keep.reports_days in client.toml says for how long)")
             case Overran():
                 refused = Refused(Reason.LIMIT_SECONDS, f"{error}, the limits.seconds of client.toml")
             case SordinoError():
@@ -474,6 +494,32 @@ class Client:
             self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
             return silent, state
 
+    # --- private evaluation
+
+    def _evaluate(self, membership: Membership, plan: Plan) -> bytes:
+        """The body of the answer to an evaluation: what the ledger has, else a new draw, recorded before it leaves."""
+        key = self._evaluation_key(plan)
+        if (stored := self.ledger.replay(key)) is not None:
+            return stored
+        releases = membership.check_evaluation(plan)
+        self._require_rising(self._answered_rounds.get(key.federation, {}), plan, key, "an evaluation after ")
+        self._require_affordable([(Destination(key.federation, membership.pinned), releases)])
+        draw = self._randomness(plan.round)
+        try:
+            body = self._compute(membership, "the evaluation", lambda: membership.evaluate(plan, draw))
+        except Exception as error:  # of no single record: those that cannot be scored are left out one by one
+            body = self._compute(membership, "no evaluation", lambda: membership.silent_evaluation(plan, draw))
+            self.log(f"evaluation failed after {_about(plan)}, reported noise alone: {type(error).__name__}: {error}")
+        # It goes straight to the server. Who sees sums may see it too, so that the second budget pays for it as well.
+        self.ledger.record(key, releases, body, pinned=membership.pinned)
+        self._note(key, releases)
+        self.log(f"evaluated after {_about(plan)}: {', '.join(r.what for r in releases)}; {self._left()}")
+        return body
+
+    def _evaluation_key(self, plan: Plan) -> ReportKey:
+        """A report on an evaluation has a place of its own in the ledger, beside that of its round."""
+        return replace(self._key(plan), federation=_evaluations_of(plan.federation))
+
     def _compute(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
         """Compute for a member under the clock. A ledger that proved older meanwhile stops it."""
         try:
@@ -512,16 +558,18 @@ class Client:
     def _require_order(self, membership: Membership, plan: Plan, key: ReportKey) -> None:
         """One plan a round, and rounds in rising order: an earlier model again, or the same round with other ranges,
         would be more looks at the same records than were agreed to."""
-        answered = self._answered_in(membership)
+        self._require_rising(self._answered_in(membership), plan, key)
+
+    def _require_rising(self, answered: Mapping[int, str], plan: Plan, key: ReportKey, what: str = "") -> None:
         if key.round in answered:
             raise Refused(
                 Reason.OUT_OF_ORDER,
-                f"{_about(plan)} was answered before: a plan that differs in anything gets no answer, nor does a "
+                f"{what}{_about(plan)} was answered before: a plan that differs in anything gets no answer, nor does a "
                 "second sum of the same reports",
             )
         last = max(answered, default=-1)
         if key.round < last:
-            raise Refused(Reason.OUT_OF_ORDER, f"{_about(plan)} came after round {last} was answered")
+            raise Refused(Reason.OUT_OF_ORDER, f"{what}{_about(plan)} came after round {last} was answered")
 
     def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
         """Refuse what the ledger would refuse, before records are touched. The ledger checks again when it records."""
@@ -606,6 +654,7 @@ class Client:
         key = self._key(plan)
         if self._agreements.posted(membership.federation) == str(key.plan_hash):
             return b""
+        self._stored(membership, key)  # refused where only its hash is kept, before the shuffler is asked
         sender = self._sender(membership)
         name, patience = membership.federation, membership.seconds + 2 * PATIENCE
         announcement = self._run_clocked(  # before anything is drawn
@@ -714,6 +763,24 @@ class Client:
         with self._logging_refusal(f"a receipt of {federation[:100]!r}"), self.turn:
             self._member(federation)
             self._older_ledger.receive(federation, receipt)
+            self._compact(least=DUE_SHARE)
+
+    def _compact(self, least: float) -> None:
+        """Drop the bytes of reports that were kept for as long as the owner wants, if they are this share of all.
+
+        A ledger that is older than a receipt stays as it is. Where there is no room to compact, that stops nothing.
+        """
+        if self.stopped:
+            return
+        with suppress(LedgerUnavailable):
+            age = self.settings.keep.reports
+            due = self.ledger.compactable(age).size
+            if due and due >= least * self.ledger.holdings().size:
+                freed = self.ledger.compact(age)
+                rest = f". The file has not shrunk: {freed.not_shrunk}" if freed.not_shrunk else ""
+                self.log(
+                    f"dropped the bytes of {freed.reports} reports ({freed.size:,} bytes), and kept their hashes{rest}"
+                )
 
     @property
     def stopped(self) -> bool:
@@ -759,9 +826,16 @@ class Client:
         """
         if self.ledger.replay(self._place_of_lost(federation, loss)) is not None:
             return ()
-        schedule, answered = list(self._member(federation).schedule()), self._answered_rounds.get(federation, {})
-        lives = [[own for round, own in schedule if round not in answered]]
-        lives += [[own for _, own in schedule]] * len(self._older_ledger.lost_acceptances())
+        schedules = {
+            federation: list(self._member(federation).schedule()),
+            _evaluations_of(federation): list(self._member(federation).evaluations()),
+        }
+        unanswered, all_rounds = list[tuple[Release, ...]](), list[tuple[Release, ...]]()
+        for name, schedule in schedules.items():
+            answered = self._answered_rounds.get(name, {})
+            unanswered += [own for round, own in schedule if round not in answered]
+            all_rounds += [own for _, own in schedule]
+        lives = [unanswered, *[all_rounds] * len(self._older_ledger.lost_acceptances())]
         return tuple(
             replace(release, id=f"{release.id}, before restoring {loss[:12]} ({number})")
             for number, life in enumerate(lives, 1)
@@ -793,6 +867,11 @@ def _foresee(
             standing = after
         fits += round > 0
     return fits, tuple(kinds), None
+
+
+def _evaluations_of(federation: str) -> str:
+    """What the ledger calls the evaluations of a federation; no federation has such a name."""
+    return f"{federation}, evaluation"
 
 
 def _read(step: str, message: bytes) -> Plan:

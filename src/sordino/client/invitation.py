@@ -37,7 +37,7 @@ _FORMS: dict[str, Form] = {
 
 
 def check_real(recipe: Recipe) -> None:
-    """Refuse a recipe that only a simulation can run."""
+    """Refuse a recipe that only a simulation can run, and that every client would refuse."""
     if recipe.method.simulation_only:
         raise InvalidInput(recipe.method.simulation_only)
     kind = recipe.method.channel.kind
@@ -47,6 +47,11 @@ def check_real(recipe: Recipe) -> None:
             "plays itself: over a network the server would be that somebody, and see every report. Take "
             "method.channel.kind = summed (the server learns sums alone), shuffler (a service of somebody else's) or "
             "direct"
+        )
+    if getattr(recipe.method, "announced_size", 1) == 0:
+        raise InvalidInput(
+            "the recipe does not say by which public size sums are divided, so that a client would tell its own: state "
+            "about how many records a client has, --set method.announced_size=N"
         )
 
 

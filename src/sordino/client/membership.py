@@ -28,6 +28,7 @@ from sordino.learning.stacked_model import LOOP, Execution
 from sordino.learning.tasks import CLASSES
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
+from sordino.methods.private_evaluation import private_evaluation
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
@@ -64,6 +65,12 @@ class Membership:
             blueprint, _ = blueprint_of(self.recipe, invitation.shape, outputs, sizes, self.client, task)
             guard.built(blueprint.model)
             self.method: Method = self.recipe.method.build(blueprint)
+            self.evaluation = private_evaluation(
+                self.recipe, self.method, blueprint.model, task, invitation.classes, invitation.shape
+            )
+        self._held_out: OwnRecords | None = None
+        if (given := self.recipe.evaluation.private) is not None:
+            self._records, self._held_out = records.sides(given.share, self.recipe.seed)
         self.values = self.method.first_upload.values  #: of a report
         self.group = self.method.class_of(self.client)  #: this client's class of equal epsilon
         self._start: State = self.method.init()
@@ -75,6 +82,7 @@ class Membership:
         self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
         count = self.recipe.rounds.count * len(self.releases(self._plan(self.recipe.rounds.count)))
+        count += 0 if given is None else given.times(self.recipe.rounds.count)
         guard.require(Reason.LIMIT_ACCOUNTING, count, settings.limits.accounting, "releases to account for")
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
@@ -131,6 +139,21 @@ class Membership:
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
         self.check_step(step, plan)
+        self._check_content(plan, expected)
+        with refusing(Reason.NOT_IN_RECIPE, f"{self.federation}: {name}"):
+            return self.releases(plan)
+
+    def check_evaluation(self, plan: Plan) -> tuple[Release, ...]:
+        """Refuse an evaluation that the agreed recipe does not ask for. Returns the releases of a report on it."""
+        evaluation, round = self.evaluation, plan.round
+        if evaluation is None or not evaluation.due(round):
+            raise self._not_in_recipe(f"the recipe asks for no evaluation after round {round}")
+        self._check_content(plan, evaluation.plan(replace(self._start, round=round), self.federation))
+        return evaluation.releases(self.federation, round, self._dataset)
+
+    def _check_content(self, plan: Plan, expected: Plan) -> None:
+        """Refuse a plan with other settings or tensors than the recipe has, or with numbers that are not finite."""
+        name = f"the plan of round {plan.round}"
         given, wanted = _canonical(plan.settings), _canonical(expected.settings)
         if given != wanted:
             raise self._not_in_recipe(f"{name} has the settings {given[:200]}, and the recipe {wanted[:200]}")
@@ -139,8 +162,6 @@ class Membership:
             raise self._not_in_recipe(f"{name} has the tensors {given[:200]}, and the recipe {wanted[:200]}")
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
             raise self._not_in_recipe(f"{name} holds numbers that are not finite")
-        with refusing(Reason.NOT_IN_RECIPE, f"{self.federation}: {name}"):
-            return self.releases(plan)
 
     def check_step(self, step: str, plan: Plan) -> None:
         """Refuse a step that is not the one in which this plan's report travels."""
@@ -162,10 +183,22 @@ class Membership:
         return tuple(replace(release, dataset=self._dataset) for release in own)
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
-        """Everything that the recipe asks of this client, round by round."""
+        """What training asks of this client, round by round."""
         for round in range(self.recipe.rounds.count + 1):
             if (plan := self.expected(round)) is not None:
                 yield round, self.releases(plan)
+
+    def evaluations(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
+        """Every evaluation that the recipe asks of this client, with the round that it follows."""
+        if (evaluation := self.evaluation) is not None:
+            for round in filter(evaluation.due, range(1, self.recipe.rounds.count + 1)):
+                yield round, evaluation.releases(self.federation, round, self._dataset)
+
+    def everything(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
+        """All that the recipe asks of this client, round by round, an evaluation with the round that it follows."""
+        evaluations = dict(self.evaluations())
+        for round, own in self.schedule():
+            yield round, (*own, *evaluations.get(round, ()))
 
     @cached_property
     def silent(self) -> bool:
@@ -235,6 +268,17 @@ class Membership:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 
+    def evaluate(self, plan: Plan, draw: Draw) -> bytes:
+        """The body of an answer to an evaluation: noisy counts of the records that are set aside."""
+        assert self.evaluation is not None
+        own = None if self._held_out is None else self._held_out.normalised(self.invitation)
+        return self.evaluation.report(plan, own, draw, self.client)
+
+    def silent_evaluation(self, plan: Plan, draw: Draw) -> bytes:
+        """The noisy counts of no records, for a client that failed before it scored a record, or overran."""
+        assert self.evaluation is not None
+        return self.evaluation.report(plan, None, draw, self.client)
+
     @cached_property
     def _data(self) -> ClientData | None:
         return self._records.normalised(self.invitation)
@@ -289,12 +333,6 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         )
     with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)
-    if getattr(recipe.method, "announced_size", 1) == 0:
-        raise Refused(
-            Reason.NOT_IN_RECIPE,
-            f"{federation} does not say by which public size sums are divided, so that your own would be told: its "
-            "recipe needs method.announced_size",
-        )
     return recipe
 
 

@@ -26,6 +26,8 @@ class Offer:
     pinned: bool | None = None  #: whether the keys of all others are listed; None where there is no secure sum
     budgets: int = 1  #: how many budgets the releases have to fit
     caveats: tuple[str, ...] = ()  #: what the statement's figures rest on besides
+    set_aside: float = 0.0  #: share of the records that are set aside for private evaluation
+    evaluations: int = 0  #: how often these are counted
 
     @cached_property
     def statement(self) -> Statement:
@@ -42,6 +44,12 @@ class Offer:
         )
         allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
         lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
+        if self.evaluations:
+            lines.append(
+                f"About {self.set_aside:.0%} of your records are set aside, by a public rule, and never trained on. "
+                f"{'Once' if self.evaluations == 1 else f'{self.evaluations} times'} this client counts, with noise, "
+                "how the model answers them. If your budget is too small for that, it still trains."
+            )
         if self.pinned is False:
             lines.append(
                 "What is said of the secure sum holds against a server that keeps to the protocol: you have not listed "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.columns import ColumnRules
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
+from sordino.learning.held_out import held_out
 from sordino.learning.tables import ClientReading
 from sordino.learning.tasks import CLASSES, REGRESSION, LearningTask
 from sordino.parts.words import nearest
@@ -88,6 +89,12 @@ class OwnRecords:
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    def sides(self, share: float, seed: int) -> tuple[OwnRecords, OwnRecords]:
+        """The records to train on, and those that are set aside, by the public rule of `learning.held_out`."""
+        aside = held_out(self.examples.x, share, seed)
+        first, second = (replace(self, examples=self.examples.take(np.flatnonzero(own))) for own in (~aside, aside))
+        return first, second
 
     @cached_property
     def digest(self) -> str:

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     OTHER_TERMS = "the owner agreed to other terms under this name"
     NOT_IN_RECIPE = "this is not what the agreed recipe asks for"
     OUT_OF_ORDER = "this round was answered with another plan, or lies behind one that was answered"
+    COMPACTED = "this was answered before, and the client no longer keeps that answer"
     BUDGET = "the owner's budget does not allow it"
     CONSENT = (
         "the owner has not consented to a release without a proof, to claims, or to code or a network of this name"

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -105,6 +106,20 @@ class OwnLimits(TomlTable):
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
 
+class OwnKeeping(TomlTable):
+    """How long the ledger keeps what a server could ask for again."""
+
+    reports_days: Annotated[float, Ge(0), Le(36_500)] = Field(
+        default=30.0,
+        description="days for which a report's bytes stay after its round is over at the server; then their hash does",
+    )
+
+    @property
+    def reports(self) -> timedelta:
+        """How long the bytes of reports stay."""
+        return timedelta(days=self.reports_days)
+
+
 class OwnShuffler(TomlTable):
     """The shuffler that sealed reports of one federation may be sent to."""
 
@@ -126,6 +141,15 @@ class OwnShuffler(TomlTable):
             ) from None
 
 
+class OwnSocket(TomlTable):
+    """Where the client answers, and who else may ask there."""
+
+    path: str = Field(default="client.sock", description="the socket; a relative path is within the folder")
+    group: str = Field(
+        default="", description="whose accounts may open it too: that of Flower's node; empty: the owner's alone"
+    )
+
+
 class Settings(TomlTable):
     """All of `client.toml`."""
 
@@ -136,6 +160,8 @@ class Settings(TomlTable):
     )
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
     limits: OwnLimits = Field(default=OwnLimits(), description="what one federation may take of this machine")
+    socket: OwnSocket = Field(default=OwnSocket(), description="where the client answers")
+    keep: OwnKeeping = Field(default=OwnKeeping(), description="how long reports stay in the ledger")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
     coordinators: dict[str, PublicKey] = Field(
         default={}, description="keys that sign plans, by federation: an invitation that names another is refused"
@@ -258,7 +284,7 @@ def allow_shuffler(
     if not NAME.fullmatch(federation):
         raise InvalidInput(f"a federation's name has letters, digits, dots, - and _, at most 100, got {federation!r}")
     if not token or len(token.split()) != 1 or len(token) > LONGEST_TOKEN:
-        raise InvalidInput("the file should hold one token and nothing else, as `sordino shuffler register` prints it")
+        raise InvalidInput("the file should hold one token and nothing else, as `sordino shuffler register` writes it")
     Remote(url, token)  # refuses an address that is none
     name = f"shuffler-{federation}.token"
     own = OwnShuffler(url=url, token=name, trusted=trusted, latency=latency)
@@ -269,6 +295,6 @@ def allow_shuffler(
 
 
 __all__ = [
-    "NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnLimits", "OwnShuffler", "OwnSummedBudget", "Settings",
-    "allow_shuffler",
+    "NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnKeeping", "OwnLimits", "OwnShuffler", "OwnSocket",
+    "OwnSummedBudget", "Settings", "allow_shuffler",
 ]  # fmt: skip

@@ -84,22 +84,8 @@ class Listener(ABC):
         self._path, self._largest = Path(path), largest
         self._turn = turn or PausableLock()  # one request at a time
         self._connections = Connections(CONNECTIONS)
-        self._listening = _listen(self._path)
-        if group is not None:
-            self._let_in(group)
+        self._listening = listen_at(self._path, group)
         self._stopped = False
-
-    def _let_in(self, group: str) -> None:
-        """Let accounts of a group open the socket: a relay's, which has no business in the client's folder."""
-        try:
-            shutil.chown(self._path, group=group)
-            self._path.chmod(0o660)
-        except (LookupError, OSError) as error:
-            self._listening.close()
-            self._path.unlink(missing_ok=True)
-            raise SocketUnavailable(
-                f"the socket cannot be opened to the group {group!r} ({error}): give a group that your account is in"
-            ) from None
 
     def serve(self) -> None:
         """Serve until `stop`."""
@@ -219,8 +205,26 @@ def _waiting(path: Path) -> Invitation | None:
     return None
 
 
+def listen_at(path: Path, group: str | None = None) -> socket.socket:
+    """A listening socket, for this account and a group's; one that a dead process left behind is replaced."""
+    listening = _listen(path)
+    if not group:
+        return listening
+    try:  # for a relay's account, which has no business in the folder beside the socket
+        shutil.chown(path, group=int(group) if group.isdecimal() else group)
+        path.chmod(0o660)
+    except (LookupError, OSError) as error:
+        listening.close()
+        path.unlink(missing_ok=True)
+        raise SocketUnavailable(
+            f"the socket cannot be opened to the group {group!r} ({error}): give a group that your account is in (as "
+            f"root: usermod -aG {group} YOUR-ACCOUNT, then log in again)"
+        ) from None
+    return listening
+
+
 def _listen(path: Path) -> socket.socket:
-    """A listening socket with permissions 0600; one that a dead process left behind is replaced."""
+    """A listening socket with permissions 0600."""
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise InvalidInput(f"the path of a socket has at most {_LONGEST_PATH} bytes: {path} is longer, take /tmp or so")
     _clear(path)
@@ -272,4 +276,4 @@ def respond(client: Client, request: Request, join: Callable[[bytes], object]) -
             return client.reply(request.step, request.payload)
 
 
-__all__ = ["Listener", "Service", "SocketUnavailable", "respond"]
+__all__ = ["Listener", "Service", "SocketUnavailable", "listen_at", "respond"]

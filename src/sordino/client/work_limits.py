@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -31,6 +31,7 @@ RECORDS = 10_000  #: the stand-in for the number of records, where a recipe anno
 _OPERATIONS = 1e10  #: floating-point operations a second of an ordinary processor
 _STEP = 1e-4  #: seconds that a step takes, however small the model
 _RECORD = 1e-5  #: seconds that a record takes in a step
+_COPIED = 1e-9  #: seconds that a parameter takes to be copied, for each record that is scored by itself
 _VALUE = 5e-8  #: seconds that a parameter takes in a step, its noise included
 _COPIES = 12  #: numbers that are held for each parameter: model, gradients, optimiser, plan, report
 _NUMBER = 4  #: bytes
@@ -113,11 +114,15 @@ def _size(output: object) -> int:
 
 @dataclass(frozen=True)
 class TrainingWork:
-    """The work of a round: steps, records over all of them, and records that are held at the same time."""
+    """The work of a round: steps, records over all of them, and records that are held at the same time.
+
+    Beside them are the records that are set `aside` and scored by themselves, where the model is evaluated privately.
+    """
 
     steps: float
     records: float
     batch: float
+    aside: float = 0.0
 
     @classmethod
     def plain(cls, training: Training, records: int) -> TrainingWork:
@@ -147,6 +152,10 @@ class TrainingWork:
         """About how long it takes, backward passes included."""
         each = 3 * network.operations / _OPERATIONS + _RECORD
         return self.steps * (_STEP + network.parameters * _VALUE) + self.records * each
+
+    def evaluation_seconds(self, network: NetworkCost) -> float:
+        """About how long it takes to score the records that are set aside, one at a time."""
+        return self.aside * (_STEP + _COPIED * network.parameters + network.operations / _OPERATIONS)
 
     def megabytes(self, network: NetworkCost) -> float:
         """About how much memory it takes."""
@@ -188,7 +197,8 @@ class Guard:
             self._features(method, shape, classes, recipe.seed, records)
         elif extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
-        work = TrainingWork.of(recipe, records)
+        share = 0.0 if recipe.evaluation.private is None else recipe.evaluation.private.share
+        work = replace(TrainingWork.of(recipe, records), aside=records * share / (1 - share))
         self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
 
     def _sum(self, recipe: Recipe, values: int) -> None:
@@ -253,6 +263,8 @@ class Guard:
             ) from None
         self.require(Reason.LIMIT_MEMORY, work.megabytes(network), self.limits.memory, "megabytes")
         self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
+        seconds = work.evaluation_seconds(network)
+        self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for an evaluation")
         return network.parameters
 
     def _options(self, name: str, options: Mapping[str, object]) -> None:

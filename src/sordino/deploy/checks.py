@@ -12,10 +12,9 @@ import os
 import shutil
 import socket
 import ssl
-import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -24,18 +23,30 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
 from sordino.client.folder import Agreements
-from sordino.deploy import certificates, commands, keys
+from sordino.deploy import certificates, commands, door, keys
+from sordino.deploy.access import LocalAccount
 from sordino.deploy.certificates import CertificateFacts
-from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, sha256
+from sordino.deploy.deployment import (
+    CLIENT,
+    COORDINATORS,
+    FLOWER,
+    SERVER,
+    Deployment,
+    FederationSetup,
+    sha256,
+    socket_of_client,
+)
+from sordino.deploy.registration import list_nodes
+from sordino.deploy.services import SIDES, logs_of
+from sordino.deploy.supervisor import statuses
 from sordino.errors import InvalidInput, SordinoError
+from sordino.flower.coordinator import KEY, RECIPE, RUN, is_over
 from sordino.wire import requests
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.tls_address import trusting
 
-OLDEST, BEFORE = (1, 41), (1, 42)  #: versions of Flower that are allowed
+OLDEST, BEFORE = (1, 41), (1, 43)  #: versions of Flower that are allowed
 SOON = timedelta(days=14)  #: a certificate that ends within is worth a word
 AHEAD, BEHIND = 5.0, 300.0  #: seconds by which Flower lets a node's clock differ from the server's
 LONGEST_SOCKET = 100  #: bytes of a socket's path
@@ -98,14 +109,32 @@ def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[Ch
     for machine in machines:
         found += machine.look("files", _files)
     if first.name == SERVER:
-        found += [*first.look("certificate", _certificate), *first.look("recipe", _app)]
+        found += first.look("certificate", _certificate)
+        for each in deployment.federations:
+            found += first.look("recipe", partial(_recipe, each))
+    if first.name == SERVER:
+        for each in (over := _over(first)):
+            where = each.coordinator_in(first.folder) / RUN
+            found.append(CheckResult(SERVER, "federation", "ok", f"{each.name} is over: see {where}"))
+        if len(over) == len(deployment.federations):
+            return found  # nothing has to run any more
     reached = list(_server(first))
     found += reached
     if not any(result.wrong for result in reached):
         found += _nodes(first)
     for machine in machines:
-        if machine.name != SERVER:
-            found += _client(machine)
+        found += [*_processes(machine), *(_coordinators(machine) if machine.name == SERVER else _client(machine))]
+        found += machine.look("account", _accounts)
+    return found
+
+
+def _over(server: _Machine) -> list[FederationSetup]:
+    """The federations with a run that is over; of another account's folder nothing is known."""
+    found = []
+    for each in server.deployment.federations:
+        with suppress(PermissionError, InvalidInput):
+            if is_over(each.coordinator_in(server.folder)):
+                found.append(each)
     return found
 
 
@@ -117,7 +146,7 @@ def _flower(machine: _Machine) -> str:
     if not version:
         raise _CheckFailed("it is not installed here", remedy)
     if not OLDEST <= _major_and_minor(version) < BEFORE:
-        raise _CheckFailed(f"version {version} is installed; wanted is 1.41", remedy)
+        raise _CheckFailed(f"version {version} is installed; wanted is 1.41 or 1.42", remedy)
     command = "flower-superlink" if machine.name == SERVER else "flower-supernode"
     if shutil.which(command) is None:
         raise _CheckFailed(f"{command} is not on the path", "activate the environment that flwr is in", "warning")
@@ -136,14 +165,22 @@ def _major_and_minor(version: str) -> tuple[int, ...]:
 
 
 def _files(machine: _Machine) -> str:
-    private = ("server.key", KEY) if machine.name == SERVER else ("node.key",)
-    own = ("server.crt", "app/pyproject.toml") if machine.name == SERVER else (machine.deployment.invitation,)
-    missing = [name for name in (*private, "ca.crt", *own) if not (machine.folder / name).is_file()]
+    private = [f"{FLOWER}/{'server' if machine.name == SERVER else 'node'}.key"]
+    own = [f"{FLOWER}/server.crt"] if machine.name == SERVER else []
+    for each in machine.deployment.federations:
+        if machine.name == SERVER:
+            private.append(f"{COORDINATORS}/{each.name}/{KEY}")
+        elif machine.name in each.members:
+            own.append(each.invitation)
+    try:
+        missing = [name for name in (*private, "ca.crt", *own) if not (machine.folder / name).is_file()]
+        open_ones = [name for name in private if (machine.folder / name).stat().st_mode & 0o077] if not missing else []
+    except PermissionError:  # the other side's are its own account's, as they should be
+        return "what this account can see is there"
     if missing:
         raise _CheckFailed(f"missing in {machine.folder}: {', '.join(missing)}", "copy the folder again")
-    for path in (machine.folder / name for name in private):
-        if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            raise _CheckFailed(f"{path} can be read by others ({mode:04o})", f"chmod 600 {path}")
+    for path in (machine.folder / name for name in open_ones):
+        raise _CheckFailed(f"{path} can be read by others ({path.stat().st_mode & 0o777:04o})", f"chmod 600 {path}")
     return "all there, private keys are their owner's alone"
 
 
@@ -151,7 +188,7 @@ def _certificate(machine: _Machine) -> str | None:
     """The file that the server would serve."""
     host = machine.deployment.host
     try:
-        own, issuer = ((machine.folder / name).read_bytes() for name in ("server.crt", "ca.crt"))
+        own, issuer = ((machine.folder / FLOWER / name).read_bytes() for name in ("server.crt", "ca.crt"))
         facts = CertificateFacts.read(own)
     except OSError:
         return None  # said above
@@ -175,19 +212,21 @@ _RENEW = "make a new one where the set-up was made (sordino deploy renew FOLDER)
 _CLOCK = "set this machine's clock, by NTP"
 
 
-def _app(machine: _Machine) -> str:
-    path = machine.folder / "app" / "federation" / "recipe.toml"
+def _recipe(federation: FederationSetup, machine: _Machine) -> str:
+    path = federation.coordinator_in(machine.folder) / RECIPE
+    agreed = f"{federation.name} ({federation.terms_sha256[:12]})"
     try:
         found = sha256(path.read_text(encoding="utf-8"))
+    except PermissionError:
+        return f"the coordinator of {agreed} is another account's"
     except (OSError, UnicodeDecodeError):
         raise _CheckFailed(f"{path} is missing or damaged", "copy the folder again") from None
-    agreed = machine.deployment.terms_sha256[:12]
-    if found != machine.deployment.recipe_sha256:
+    if found != federation.recipe_sha256:
         raise _CheckFailed(
-            f"the app's recipe is not the one that clients were invited to ({agreed})",
-            "copy the folder again; a changed recipe is a new federation: sordino deploy init",
+            f"the coordinator's recipe is not the one that clients of {agreed} were invited to",
+            "copy the folder again; a changed recipe is a new federation: sordino deploy add-federation",
         )
-    return f"the app's is the one that clients were invited to ({agreed})"
+    return f"the coordinator's is the one that clients of {agreed} were invited to"
 
 
 # --- the server, from outside -----------------------------------------------------------------------------------------
@@ -215,7 +254,8 @@ def _port(machine: _Machine) -> str:
     try:
         socket.create_connection((host, port), machine.timeout).close()
     except OSError as error:
-        remedy = f"start flower-superlink on {host}; see whether it listens on that address and port"
+        logs = logs_of(machine.folder if machine.name == SERVER else Path(SERVER), FLOWER)
+        remedy = f"start the server on {host} (sordino deploy up), and read {logs}/superlink.log and door.log there"
         if isinstance(error, socket.gaierror):
             remedy = f"{host} has no address here: correct the name server or /etc/hosts"
         elif isinstance(error, TimeoutError):
@@ -248,7 +288,7 @@ def _ask(machine: _Machine) -> _ServerReply:
 
 def _certificate_in_use(reply: _ServerReply, machine: _Machine) -> str:
     """Whether the server serves the certificate in its file, as it does once started anew."""
-    own = machine.folder / "server.crt"
+    own = machine.folder / FLOWER / "server.crt"
     if machine.name == SERVER and own.is_file() and CertificateFacts.read(own.read_bytes()).der != reply.certificate:
         raise _CheckFailed("the server serves another certificate than server.crt", "start it anew", "warning")
     return f"the server proves to be {machine.deployment.host}, by the authority in ca.crt"
@@ -277,20 +317,28 @@ def _why_untrusted(host: str, error: Exception) -> tuple[str, str]:
 
 def _software(reply: _ServerReply, machine: _Machine) -> str:
     if reply.status in (401, 403, 404):  # as where a proxy lets nodes reach what they need, and nothing else
-        says, remedy = f"it does not say what it runs (status {reply.status})", "fine where a proxy stands before it"
-        raise _CheckFailed(says, remedy, "warning")
+        return f"it does not say what it runs (status {reply.status}): a proxy stands before it"
     try:
         about = json.loads(reply.body)["info"]
         title, version = str(about["title"]), str(about["version"])
     except (ValueError, KeyError, TypeError):
         title, version = "something else", ""
-    if title != "SuperLink API":
-        raise _CheckFailed(f"{machine.deployment.address} is no SuperLink ({title})", "give the SuperLink this port")
+    if title not in (door.TITLE, "SuperLink API"):
+        raise _CheckFailed(f"{machine.deployment.address} is no SuperLink ({title})", "give the server this port")
+    if title != door.TITLE:
+        raise _CheckFailed(_CONTROL, _CLOSE)
     here = _installed_flower()
     if here and _major_and_minor(here) != _major_and_minor(version):
         says = f"it runs Flower {version}, and here is {here}"
         raise _CheckFailed(says, "install the same version on all machines", "warning")
-    return f"a SuperLink of Flower {version}"
+    return f"Flower {version}, behind a door for nodes alone"
+
+
+_CONTROL = (
+    "Flower's server answers without a door: whoever reaches it can run an app of its own on the server and on all "
+    "nodes, and register nodes"
+)
+_CLOSE = "start it with sordino deploy up on the server's machine, or behind a proxy for /v1/fleet/ alone"
 
 
 def _clock(reply: _ServerReply, _: _Machine) -> str:
@@ -311,80 +359,129 @@ def _clock(reply: _ServerReply, _: _Machine) -> str:
 
 
 def _nodes(machine: _Machine) -> Iterator[CheckResult]:
-    """Which node keys the server knows, and which nodes are there now."""
+    """Which node keys the server knows, and which nodes are there now: only its own machine is told."""
     deployment = machine.deployment
+    if machine.name != SERVER:
+        return
     try:
-        known = _list_nodes(machine)
+        known = list_nodes(deployment.inner_address, machine.folder / "ca.crt")
     except Exception as error:  # Flower's own client is not a published interface: whatever breaks there, say so
         says = f"the server was not asked for them ({str(error).partition(chr(10))[0]})"
-        yield CheckResult(machine.name, "nodes", "warning", says, "on the server: flwr supernode list")
+        yield CheckResult(
+            machine.name, "nodes", "warning", says, f"read {logs_of(machine.folder, FLOWER)}/superlink.log"
+        )
         return
-    for member in deployment.machines:
-        if member != SERVER:
-            yield CheckResult(member, "control", "warning", _CONTROL, _CLOSE)
     for member, line in _expected_keys(machine).items():
         state = known.pop(line, None)
         if not line:
             yield CheckResult(member, "node", "wrong", "its public key is missing here", "copy the folder again")
         elif state is None:
             says = f"its key ({keys.fingerprint(line)}) is not registered at the server"
-            remedy = f"on the server: flwr supernode register nodes/{member}.pub sordino --name {member}"
+            remedy = "sordino deploy up registers it: is it running on the server's machine?"
             yield CheckResult(member, "node", "wrong", says, remedy)
         elif state != "online":
             says = f"registered, and {'never came' if state == 'registered' else f'{state} now'}"
-            remedy = "start flower-supernode on its machine, and read what it prints"
+            remedy = "on its machine: sordino deploy up; a node that was killed is let in again after a minute"
             yield CheckResult(member, "node", "wrong", says, remedy)
         else:
             yield CheckResult(member, "node", "ok", "registered and online")
-    if machine.name == SERVER and known:
-        says = f"{len(known)} more are registered that do not belong to {deployment.federation}"
-        remedy = "flwr supernode list; and see that flower-superlink was started with --enable-supernode-auth"
-        yield CheckResult(machine.name, "nodes", "warning", says, remedy)
-
-
-_CONTROL = (
-    "with no more than ca.crt, the server's control API answers: a member can run an app of its own on the server and "
-    "on all nodes. Clients answer to signed plans alone, but such an app may read the server's files, its key too"
-)
-_CLOSE = "let a proxy before the server pass on to nodes what they need, and nothing else: docs/deploy.md"
+    if known:
+        says = f"{len(known)} more are registered that belong to no member"
+        yield CheckResult(machine.name, "nodes", "warning", says, "FLWR_HOME=flower/home flwr supernode list")
 
 
 def _expected_keys(machine: _Machine) -> dict[str, bytes]:
     """The public keys that this folder has; empty where a file is missing."""
-    if machine.name != SERVER:
-        return {machine.name: _public(machine.folder / "node.pub")}
-    return {each: _public(machine.folder / "nodes" / f"{each}.pub") for each in machine.deployment.members}
+    nodes = machine.folder / FLOWER / "nodes"
+    return {each: _public(nodes / f"{each}.pub") for each in machine.deployment.members}
 
 
 def _public(path: Path) -> bytes:
-    """A public key without the comment that ssh-keygen adds."""
     try:
-        return b" ".join(path.read_bytes().split()[:2]) + b"\n"
+        return keys.public_line(path.read_bytes())
     except OSError:
         return b""
 
 
-def _list_nodes(machine: _Machine) -> dict[bytes, str]:
-    """The server's nodes by their public keys, each with its status."""
-    from sordino.flower import require
+# --- what runs here ---------------------------------------------------------------------------------------------------
 
-    require()  # which also keeps Flower from calling home, before it is imported
-    from flwr.proto.control_pb2 import ListNodesRequest
-    from flwr.supercore.control import ControlHttpClient
 
-    with ControlHttpClient.from_server_address(
-        machine.deployment.address, insecure=False, root_certificates=str(machine.folder / "ca.crt"), interceptors=[]
-    ) as client:
-        nodes = client.ListNodes(ListNodesRequest()).nodes_info
-    return {keys.line(load_pem_public_key(node.public_key)): str(node.status) for node in nodes}
+def _processes(machine: _Machine) -> Iterator[CheckResult]:
+    """How the processes are that `sordino deploy up` keeps running on this machine."""
+    over = [f" {each.name}" for each in _over(machine)] if machine.name == SERVER else []
+    logs = {name: logs_of(machine.folder, side) for side in SIDES for name in statuses(machine.folder, (side,))}
+    for name, found in statuses(machine.folder, SIDES).items():
+        process, restarts = found.get("process"), found.get("restarts") or 0
+        if found.get("state") == "over" or name.endswith(tuple(over)):  # its coordinator and its relay
+            yield CheckResult(machine.name, "process", "ok", f"{name} is done")
+        elif not _lives(process):
+            log = logs[name] / f"{name.replace(' ', '-')}.log"
+            says = f"{name} does not run" + (f", after {restarts} tries" if restarts else "")
+            yield CheckResult(machine.name, "process", "wrong", says, f"sordino deploy up {machine.folder}; read {log}")
+        else:
+            again = f", started again {restarts} times" if restarts else ""
+            yield CheckResult(machine.name, "process", "ok", f"{name} runs{again}")
+
+
+def _lives(process: object) -> bool:
+    if not isinstance(process, int):
+        return False
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True  # another account's
+    except OSError:
+        return False
+    return True
+
+
+def _coordinators(machine: _Machine) -> Iterator[CheckResult]:
+    """The coordinators' sockets, as Flower's side finds them; nothing of those that do not run."""
+    for each in machine.deployment.federations:
+        socket_ = each.socket_in(machine.folder)
+        if socket_.is_socket():
+            yield from machine.look("socket", partial(_reached, socket_))
+
+
+def _accounts(machine: _Machine) -> str | None:
+    """Whether Flower runs under an account of its own: whatever app it runs has all rights of that account."""
+    own = COORDINATORS if machine.name == SERVER else CLIENT
+    if not (machine.folder / own).exists():
+        return None  # said above
+    flower, owner = (LocalAccount.owning(machine.folder / side) for side in (FLOWER, own))
+    if flower.user in (owner.user, 0):
+        says = f"Flower runs as {flower.name}, so that an app which it is sent can read {own} too"
+        remedy = f"sudo sordino deploy up {machine.folder} --account flower (any account that owns nothing else)"
+        raise _CheckFailed(says, remedy, "warning")
+    if flower.may(machine.folder / own, 1) or flower.may(machine.folder / own, 4):
+        raise _CheckFailed(f"{flower.name} may enter {machine.folder / own}", f"chmod 700 {machine.folder / own}")
+    return f"Flower runs as {flower.name}, which cannot enter {own}"
+
+
+def _reached(path: Path, machine: _Machine) -> str:
+    """Whether the account under which Flower runs can open a socket, on the whole way to it."""
+    account = LocalAccount.owning(machine.folder / FLOWER)
+    obstacle = account.obstacle(path, 4 | 2)
+    if obstacle is None:
+        return f"Flower's account ({account.name}) can open {path.name}"
+    if obstacle == path.absolute():
+        raise _CheckFailed(
+            f"Flower runs as {account.name}, which may not open {path}",
+            f"sordino deploy up {machine.folder} --account {account.name}: the socket then has that account's group",
+        )
+    says = f"Flower runs as {account.name}, which may not enter {obstacle}, so that it never reaches {path.name}"
+    raise _CheckFailed(says, f"chmod o+x {obstacle}, or move {machine.folder} to where all may enter, such as /srv")
 
 
 # --- a client ---------------------------------------------------------------------------------------------------------
 
 
 def _client(machine: _Machine) -> Iterator[CheckResult]:
-    """The owner's client: made, joined to this federation on these terms, answering. The first fault ends it."""
-    for what, check in (("node key", _key), ("client", _agreement), ("serving", _serving)):
+    """The owner's client: made, joined on these terms, answering, reached by the node. The first fault ends it."""
+    looks: list[tuple[str, Callable[[_Machine], str | None]]] = [("node key", _key)]
+    looks += [("client", partial(_agreement, each)) for each in machine.deployment.federations_of(machine.name)]
+    looks += [("serving", _serving), ("socket", partial(_reached, socket_of_client(machine.folder)))]
+    for what, check in looks:
         found = machine.look(what, check)
         yield from found
         if any(result.wrong for result in found):
@@ -393,38 +490,38 @@ def _client(machine: _Machine) -> Iterator[CheckResult]:
 
 def _key(machine: _Machine) -> None:
     try:
-        own = keys.public_of((machine.folder / "node.key").read_bytes())
+        own = keys.public_of((machine.folder / FLOWER / "node.key").read_bytes())
     except OSError:
         return  # said above
     except InvalidInput as error:
         raise _CheckFailed(str(error), "copy node.key again") from None
-    if own != _public(machine.folder / "node.pub"):
+    if own != _public(machine.folder / FLOWER / "node.pub"):
         raise _CheckFailed("node.pub is not the public key of node.key", "copy both again")
 
 
-def _agreement(machine: _Machine) -> str:
-    deployment, folder = machine.deployment, machine.folder / CLIENT
+def _agreement(federation: FederationSetup, machine: _Machine) -> str:
+    folder, name = machine.folder / CLIENT, federation.name
     if not (folder / "client.toml").is_file():
-        raise _CheckFailed(f"{folder} is no client's folder yet", _step(machine, "client init"))
+        raise _CheckFailed(f"{folder} is no client's folder yet", _step(machine, "deploy join"))
     try:
-        agreed = Agreements(folder / "federations").find(deployment.federation)
+        agreed = Agreements(folder / "federations").find(name)
     except SordinoError as error:
         raise _CheckFailed(str(error), "restore the client's folder") from None
     if agreed is None:
-        raise _CheckFailed(f"its owner has not agreed to {deployment.federation}", _step(machine, "client join"))
-    if (digest := sha256(agreed.recipe)) != deployment.terms_sha256:
+        raise _CheckFailed(f"its owner has not agreed to {name}", _step(machine, "deploy join"))
+    if (digest := sha256(agreed.recipe)) != federation.terms_sha256:
         raise _CheckFailed(
-            f"its owner agreed to another recipe under the name {deployment.federation} ({digest[:12]} in the place of "
-            f"{deployment.terms_sha256[:12]})",
-            "a changed recipe needs a new name: sordino deploy init ... --federation OTHER-NAME",
+            f"its owner agreed to another recipe under the name {name} ({digest[:12]} in the place of "
+            f"{federation.terms_sha256[:12]})",
+            "a changed recipe needs a new name: sordino deploy add-federation ... --federation OTHER-NAME",
         )
-    if agreed.coordinator != deployment.coordinator:
+    if agreed.coordinator != federation.coordinator:
         known = agreed.coordinator[:12] or "none"
         raise _CheckFailed(
-            f"its owner agreed to another coordinator's key ({known} in the place of {deployment.coordinator[:12]})",
+            f"its owner agreed to another coordinator's key ({known} in the place of {federation.coordinator[:12]})",
             "join with the invitation in this folder, in a new client's folder if the old one has another key",
         )
-    if agreed.client != deployment.members.index(machine.name):
+    if agreed.client != federation.numbers[federation.members.index(machine.name)]:
         says = f"it joined as number {agreed.client}, another client's"
         raise _CheckFailed(says, "join with the invitation in this folder")
     if (folder / "older-ledger.json").exists():
@@ -432,18 +529,18 @@ def _agreement(machine: _Machine) -> str:
             "its ledger is older than a receipt, so that it answers nothing",
             "sordino client show; see 'A ledger from a backup' in the client's page",
         )
-    return f"agreed to {deployment.federation} ({deployment.terms_sha256[:12]})"
+    return f"agreed to {name} ({federation.terms_sha256[:12]})"
 
 
 def _serving(machine: _Machine) -> str:
-    path = machine.folder / SOCKET
+    path = socket_of_client(machine.folder)
     if len(os.fsencode(path.absolute())) > LONGEST_SOCKET:
-        says = f"the path of {SOCKET} has more than {LONGEST_SOCKET} bytes"
+        says = f"the path of {path.name} has more than {LONGEST_SOCKET} bytes"
         raise _CheckFailed(says, "move the folder to a shorter path")
     try:
         name = _hello(path, machine.timeout)
     except (OSError, SordinoError, ValueError, KeyError, TypeError) as error:
-        raise _CheckFailed(f"nobody answers at {path} ({error})", _step(machine, "client serve")) from None
+        raise _CheckFailed(f"nobody answers at {path} ({error})", _step(machine, "deploy up")) from None
     if name != machine.name:
         says = f"the client there is called {name}, and the server waits for {machine.name}"
         raise _CheckFailed(says, f"make it anew with --name {machine.name}")

@@ -57,4 +57,19 @@ def line(key: PublicKeyTypes) -> bytes:
     return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
 
 
-__all__ = ["NodeKey", "fingerprint", "line", "make", "public_of"]
+def public_line(content: bytes) -> bytes:
+    """A public key's file without the comment that ssh-keygen adds."""
+    words = content.split()[:2]
+    return b" ".join(words) + b"\n" if words else b""
+
+
+def pem(public: bytes) -> bytes:
+    """A public key in OpenSSH's form as Flower's server takes it."""
+    try:
+        key = serialization.load_ssh_public_key(public)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InvalidInput(f"this is no public key in OpenSSH's form ({error}): copy it again") from None
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+__all__ = ["NodeKey", "fingerprint", "line", "make", "pem", "public_line", "public_of"]

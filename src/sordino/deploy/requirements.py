@@ -62,7 +62,7 @@ def _schedule(invitation: Invitation, records: OwnRecords) -> Iterator[Release]:
     willing = settings.model_copy(update={"consents": consents})
     try:
         membership = Membership(invitation.terms, willing, records)
-        for _, releases in membership.schedule():
+        for _, releases in membership.everything():
             yield from releases
     except Refused as error:
         raise InvalidInput(f"every client would refuse this federation: {error}") from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -98,6 +98,14 @@ class Gateways(Fleet):
         self._fleet, self._slots = fleet, slots(clients, gateways)
         self.groups = self._slots  # the invitation of a gateway is signed for all of its clients
         self._of = {client: gateway for gateway, own in enumerate(self._slots) for client in own}
+
+    def begin_round(self, round: int) -> None:
+        """Begin a round at the gateways."""
+        self._fleet.begin_round(round)
+
+    def vacant(self, round: int) -> Collection[int]:
+        """All clients of places that no gateway holds; names are those of gateways, and so nobody's here."""
+        return frozenset(client for gateway in self._fleet.vacant(round) for client in self._slots[gateway])
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
         """Hand each gateway the invitation of its first client: it is signed for all of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from sordino.errors import InvalidInput
 from sordino.wire.messages import Answer
 from sordino.wire.requests import Response
 
-WHOLE_STEPS = ("prepare", "report", "post")  #: steps that carry the plan, and are all of an exchange
+WHOLE_STEPS = ("prepare", "report", "post", "evaluate")  #: steps that carry the plan, and are all of an exchange
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,43 @@ class Fleet(ABC):
         `reached`. A generator that is closed early abandons what is under way, and everybody counts as reached.
         """
 
+    def begin_round(self, round: int) -> None:  # noqa: B027 (nothing to do where clients never change)
+        """Take notice that a round begins (0 is the preparation), before its exchanges: who takes part may change."""
+
+    def names(self, round: int) -> Mapping[int, str]:
+        """The names of the clients in a round, as far as they are known; a name is one member's and no other's."""
+        return {}
+
+    def vacant(self, round: int) -> Collection[int]:
+        """Numbers that nobody holds in a round: nothing is sent there, and nobody is waited for."""
+        return ()
+
     def invite(self, invitations: Mapping[int, bytes]) -> Mapping[int, str]:
         """Hand every client its invitation, before the first round and after every restart; who is absent, and why."""
         return {}
 
 
-__all__ = ["WHOLE_STEPS", "Fleet", "Reply"]
+class OuterFleet(Fleet):
+    """Another fleet with something around it: what a subclass does not change is the inner one's."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.groups, self.admits_newcomers = fleet.groups, fleet.admits_newcomers
+
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        return self._fleet.exchange(step, messages, deadline)
+
+    def begin_round(self, round: int) -> None:
+        self._fleet.begin_round(round)
+
+    def names(self, round: int) -> Mapping[int, str]:
+        return self._fleet.names(round)
+
+    def vacant(self, round: int) -> Collection[int]:
+        return self._fleet.vacant(round)
+
+    def invite(self, invitations: Mapping[int, bytes]) -> Mapping[int, str]:
+        return self._fleet.invite(invitations)
+
+
+__all__ = ["WHOLE_STEPS", "Fleet", "OuterFleet", "Reply"]

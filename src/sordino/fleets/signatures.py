@@ -6,12 +6,12 @@ from collections.abc import Generator, Mapping
 
 from sordino.channels.secure_sum import plan_in
 from sordino.errors import InvalidInput
-from sordino.fleets.interface import WHOLE_STEPS, Fleet, Reply
+from sordino.fleets.interface import WHOLE_STEPS, Fleet, OuterFleet, Reply
 from sordino.wire.messages import Plan
 from sordino.wire.signing import SigningKey
 
 
-class SignedFleet(Fleet):
+class SignedFleet(OuterFleet):
     """Another fleet, to which every message goes with the coordinator's signature.
 
     The later steps of a secure sum carry no plan: they are signed as steps of the one that its first step brought.
@@ -19,8 +19,8 @@ class SignedFleet(Fleet):
 
     def __init__(self, fleet: Fleet, key: SigningKey, terms: bytes) -> None:
         """`terms` is the digest of what all clients agreed to (`CommonTerms.digest`)."""
-        self._fleet, self._key, self._terms = fleet, key, terms
-        self.groups, self.admits_newcomers = fleet.groups, fleet.admits_newcomers
+        super().__init__(fleet)
+        self._key, self._terms = key, terms
         self._plan: Plan | None = None
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:

@@ -41,6 +41,7 @@ from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, scor
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported, Seen
+from sordino.methods.private_evaluation import EVALUATE, PrivateEvaluation
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
@@ -113,6 +114,8 @@ class Work:
     exams: Mapping[str, Exam]
     seed: int
     bench: Bench
+    evaluation: PrivateEvaluation | None = None
+    held_out: Sequence[NDArray[np.int64]] = ()  #: positions of the records that each client sets aside
 
     def draw(self, round: int) -> Callable[[Sequence[int]], Keystream]:
         """Clients' randomness in a round of the simulation."""
@@ -191,6 +194,21 @@ class Preparation:
         """These clients, and what they made of their data."""
         cohort = Task(self.clients, ({},) * len(self.clients)).cohort(work)
         return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Some clients' private evaluation of a model, on the records that they set aside."""
+
+    clients: tuple[int, ...]
+
+    def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], list[bytes]]:
+        """These clients, and their answers to the plan."""
+        assert work.evaluation is not None
+        draw, aside = work.draw(plan.round), replace(work.population, parts=work.held_out)
+        cpu = torch.device("cpu")  # where one record's answer depends on no other
+        bodies = [work.evaluation.report(plan, aside.data(k, cpu), draw, k) for k in self.clients]
+        return self.clients, [answer_to(plan, body) for body in bodies]
 
 
 @dataclass(frozen=True)
@@ -494,6 +512,9 @@ class SimulatedFleet(Fleet):
         if self._members is not None and step in self._members.steps:
             yield from self._sum(self._members, step, messages, deadline)
             return
+        if step == EVALUATE:
+            yield from self._evaluations(messages, deadline)
+            return
         if step not in ("prepare", "report"):
             raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
         self.diagnostics = RoundDiagnostics()
@@ -511,6 +532,18 @@ class SimulatedFleet(Fleet):
         declined, answer = self._charge(plan, clients), answer_to(plan, None)
         yield from (Reply(client, answer, declined[client]) for client in clients if client in declined)
         return [client for client in clients if client not in declined]
+
+    def _evaluations(self, messages: Mapping[int, bytes], deadline: float | None) -> Iterator[Reply]:
+        """The clients' noisy counts; who has no budget left for them declines, and goes on training."""
+        plan, evaluation = Plan.decode(next(iter(messages.values()))), self.work.evaluation
+        if evaluation is None:
+            raise InvalidInput("simulated clients set no records aside: the recipe has no evaluation.private")
+        releases = evaluation.releases(plan.federation, plan.round)
+        refused = {} if self._ledger is None else self._ledger.record(dict.fromkeys(messages, releases))
+        yield from (Reply(client, answer_to(plan, None), str(why)) for client, why in refused.items())
+        jobs = [Counting(piece) for piece in self._pieces([client for client in messages if client not in refused])]
+        for clients, answers in self._hands.run(plan, jobs, deadline):
+            yield from map(Reply, clients, answers)
 
     def _preparations(self, plan: Plan, willing: Sequence[int]) -> Iterator[Reply]:
         """Clients say that they are ready, those first that were so before a restart: nothing is drawn twice."""
@@ -585,8 +618,8 @@ class SimulatedFleet(Fleet):
     def replay(self, spent: RoundReleases) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""
         if self._ledger is not None:
-            asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}
-            if self._ledger.record(asked):
+            asked = [dict.fromkeys(who, own) for own, who in zip(spent.releases, spent.clients, strict=True)]
+            if any(self._ledger.record(own) for own in asked):
                 raise InvalidInput("the record of earlier rounds does not fit the budgets: start the run anew")
 
     def _homes(self, clients: Sequence[int]) -> dict[int | None, list[int]]:

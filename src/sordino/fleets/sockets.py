@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from pathlib import Path
 
 from sordino.errors import InvalidInput, SordinoError
@@ -38,11 +39,16 @@ class NoAnswer(SordinoError):
 
 
 class SocketFleet(Fleet):
-    """Clients by their sockets. A client that cannot be reached is tried again for `patience` seconds."""
+    """Clients by their sockets. One that cannot be reached is waited for `patience` seconds, once, until it is back.
 
-    def __init__(self, sockets: Mapping[int, str | Path], *, patience: float = 20.0) -> None:
+    It is tried again as long as an exchange lasts, and asked at once when it is back. While fewer than `quorum` of
+    those asked are there, all are waited for.
+    """
+
+    def __init__(self, sockets: Mapping[int, str | Path], *, patience: float = 20.0, quorum: int = 1) -> None:
         self._sockets = {client: Path(path) for client, path in sockets.items()}
-        self._patience = patience
+        self._patience, self._quorum = patience, quorum
+        self._away: set[int] = set()  # clients that were given up and are not back
         self._arrived: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()  # of all exchanges: late answers wait here
         self._open: dict[int, deque[socket.socket]] = {}
         self._turn = threading.Lock()
@@ -71,7 +77,9 @@ class SocketFleet(Fleet):
         asking = _SocketExchange(step, deadline)
         for client, message in messages.items():
             threading.Thread(target=self._fetch, args=(asking, client, message), daemon=True).start()
-        waiting = len(messages)
+        waiting = set(messages) - self._away
+        if len(waiting) < self._quorum:
+            waiting = set(messages)
         try:
             while waiting:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -79,7 +87,8 @@ class SocketFleet(Fleet):
                     came = self._arrived.get(timeout=left)
                 except queue.Empty:
                     break
-                waiting -= came.asking is asking and came.last
+                if came.asking is asking:
+                    (waiting.add if came.news is _News.BACK else waiting.discard)(came.client)
                 if came.reply is None:
                     continue
                 if came.asking is asking:
@@ -95,6 +104,7 @@ class SocketFleet(Fleet):
         request = Request(What.STEP, asking.step, message)
         until = time.monotonic() + LONGEST_WAIT if asking.deadline is None else asking.deadline
         lost = time.monotonic()  # since when it cannot be reached
+        is_given_up = client in self._away
         why = ""
         while not asking.over.is_set():
             began = time.monotonic()
@@ -102,22 +112,31 @@ class SocketFleet(Fleet):
                 with self._connected(client, until + LATE) as connection:
                     if not asking.reach(client):
                         break
+                    self._away.discard(client)
+                    if is_given_up:
+                        is_given_up, lost = False, time.monotonic()
+                        self._arrived.put(_Arrival(asking, client, _News.BACK))
                     requests.send(connection, request.encode())
                     response = Response.decode(requests.receive(connection))
-                    self._arrived.put(_Arrival(asking, Reply.of(client, response)))
+                    self._arrived.put(_Arrival(asking, client, _News.ANSWER, Reply.of(client, response)))
                     self._return_receipt(client, request, response.receipt)
                     self._listen_on(asking, client, connection)
                     return
             except (OSError, requests.Closed):
                 now = time.monotonic()
                 lost = now if now - began > AT_WORK else lost
-                if now > min(lost + self._patience, until):
+                if now > until:
                     break
+                if now > lost + self._patience and not asking.over.is_set():
+                    self._away.add(client)
+                    is_given_up = True
+                    self._arrived.put(_Arrival(asking, client, _News.GONE))
+                    lost = now
                 time.sleep(AGAIN)
             except InvalidInput as error:
                 why = str(error)
                 break
-        self._arrived.put(_Arrival(asking, Reply(client, reason=why) if why else None))
+        self._arrived.put(_Arrival(asking, client, _News.GONE, Reply(client, reason=why) if why else None))
 
     def _listen_on(self, asking: _SocketExchange, client: int, connection: socket.socket) -> None:
         """What a client sends after its answer, which an honest one never does."""
@@ -125,7 +144,7 @@ class SocketFleet(Fleet):
         with suppress(OSError, requests.Closed, InvalidInput):
             for _ in range(UNSOLICITED):
                 more = Reply.of(client, Response.decode(requests.receive(connection)))
-                self._arrived.put(_Arrival(asking, more, last=False))
+                self._arrived.put(_Arrival(asking, client, _News.ANSWER, more))
 
     def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
         """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
@@ -196,13 +215,22 @@ class _SocketExchange:
             return self.reached
 
 
+class _News(Enum):
+    """What became of a client in an exchange."""
+
+    ANSWER = auto()
+    GONE = auto()  #: it is not waited for any more
+    BACK = auto()  #: it was reached after all, and is waited for again
+
+
 @dataclass(frozen=True)
 class _Arrival:
-    """A client's reply, or (None) that there is none; `last` where nothing else is waited for."""
+    """News of a client, with its reply if there is one."""
 
     asking: _SocketExchange
-    reply: Reply | None
-    last: bool = True
+    client: int
+    news: _News
+    reply: Reply | None = None
 
 
 __all__ = ["NoAnswer", "SocketFleet"]

@@ -1,11 +1,9 @@
 """Sordino on Flower: a federation between organisations.
 
-The coordinator runs in a `ServerApp`. Nodes run whatever app the server sends them, so the `ClientApp` is a relay and
-nothing more: it hands bytes to the owner's `sordino client` over a local socket. An existing, honest Flower app gets a
-mechanism and a ledger in one line: `ClientApp(mods=[sordino.flower.local_privacy(...)])`.
-
-    from sordino.flower import RunConfig, write_app
-    write_app("app", Recipe.load("two-point-digits"), RunConfig("digits", Path("/srv/runs")))      then: flwr run app
+Whoever may start apps runs code in Flower's server and nodes, so both halves of the app are relays and nothing more:
+they hand bytes over local sockets to `sordino coordinator`, the operator's own process, and to each owner's `sordino
+client`. `sordino deploy` sets all of it up. An existing, honest Flower app gets a mechanism and a ledger in one line:
+`ClientApp(mods=[sordino.flower.local_privacy(...)])`.
 """
 
 from __future__ import annotations
@@ -27,14 +25,20 @@ for _name, _value in QUIET.items():
     os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
-    from sordino.flower.app import RunConfig, write_app
-    from sordino.flower.mod import decoded, local_privacy
+    from sordino.flower.app import write_app
+    from sordino.flower.mod import local_privacy
+    from sordino.flower.record_mod import private_training, record_privacy
     from sordino.flower.simulation import simulate
+    from sordino.flower.strategies import decoded, stated
 
 _HOMES = {
-    "RunConfig": "app", "decoded": "mod", "local_privacy": "mod", "simulate": "simulation", "write_app": "app",
+    "decoded": "strategies", "local_privacy": "mod", "private_training": "record_mod",
+    "record_privacy": "record_mod", "simulate": "simulation", "stated": "strategies", "write_app": "app",
 }  # fmt: skip
-__all__ = ["FlowerMissing", "RunConfig", "decoded", "local_privacy", "simulate", "write_app"]
+__all__ = [
+    "FlowerMissing", "decoded", "local_privacy", "private_training", "record_privacy", "simulate", "stated",
+    "write_app",
+]  # fmt: skip
 
 
 class FlowerMissing(SordinoError, ImportError):

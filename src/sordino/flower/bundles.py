@@ -9,14 +9,13 @@ and fewer of them where the client's process could not be reached or broke off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sordino.errors import InvalidInput
-from sordino.wire.codec import Buffer, join, split
-from sordino.wire.requests import Request, Response
+from sordino.wire.codec import Buffer, split
+from sordino.wire.requests import Response
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, Message, RecordDict
@@ -62,13 +61,13 @@ def array_in(content: RecordDict, record: str = ARRAYS, name: str = ARRAY) -> by
     return found.tobytes()
 
 
-def content(shared: ArrayRecord, before: Sequence[Request] = ()) -> RecordDict:
-    """The content of a message: the array, and what one client alone is told first."""
+def content(shared: ArrayRecord, before: bytes = b"") -> RecordDict:
+    """The content of a message: the array, and the frames that one client alone is sent first."""
     from flwr.app import ConfigRecord, RecordDict
 
     found = RecordDict({ARRAYS: shared})
     if before:
-        found[OWN] = ConfigRecord({BEFORE: join(*(request.encode() for request in before))})
+        found[OWN] = ConfigRecord({BEFORE: before})
     return found
 
 

@@ -26,8 +26,8 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 from sordino.client.invitation import check_real  # noqa: E402
-from sordino.flower.app import RunConfig  # noqa: E402
-from sordino.flower.server_app import coordinate, said_aloud  # noqa: E402
+from sordino.flower.coordinator import CoordinatorSettings, coordinate, said_aloud  # noqa: E402
+from sordino.flower.grid import GridCarrier  # noqa: E402
 from sordino.wire.codec import join  # noqa: E402
 from sordino.wire.requests import Request, Response  # noqa: E402
 
@@ -46,7 +46,7 @@ WAIT = 600.0  #: seconds until all virtual nodes must be there: Ray takes its ti
 def simulate(
     recipe: Recipe, runs: str | Path, *, federation: str = "", cpus: int | None = None, address: str = ""
 ) -> Outcome:
-    """Run a recipe in Flower's simulation; the run's folder is `runs`/`federation` (the recipe's name if left out).
+    """Run a recipe in Flower's simulation; its run is in `runs`/`federation`/run (the recipe's name if left out).
 
     `cpus` are Ray's, all of them if left out; `address` is that of a Ray cluster ("auto" for the one of this machine),
     whose machines must all see `runs`. Called again after an interruption it goes on.
@@ -56,18 +56,19 @@ def simulate(
     from flwr.simulation import run_simulation
 
     name = federation or recipe.name
-    config = RunConfig(name, Path(runs).expanduser().absolute(), _names(recipe), wait=WAIT)
-    clients = config.runs / f"{name}.clients"
+    settings = CoordinatorSettings(name, _names(recipe), wait=WAIT)
+    folder = Path(runs).expanduser().absolute() / name
+    clients = folder / "clients"
     _make_clients(recipe, clients)
     outcomes: list[Outcome] = []
     run_simulation(
-        server_app=_server_app(recipe, config, outcomes.append),
+        server_app=_server_app(recipe, settings, folder, outcomes.append),
         client_app=client_app(clients, recipe.seed),
         num_supernodes=recipe.number_of_clients,
         backend_config=_backend(cpus, address),
     )
     if not outcomes:
-        raise InvalidInput(f"Flower's simulation ended before the run in {config.runs / name} was over: see its log")
+        raise InvalidInput(f"Flower's simulation ended before the run in {folder} was over: see its log")
     shutil.rmtree(clients)
     return outcomes[0]
 
@@ -94,13 +95,15 @@ def _backend(cpus: int | None, address: str) -> dict[str, Any]:
     return {"init_args": start, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
 
 
-def _server_app(recipe: Recipe, config: RunConfig, keep: Callable[[Outcome], None]) -> ServerApp:
+def _server_app(
+    recipe: Recipe, settings: CoordinatorSettings, folder: Path, keep: Callable[[Outcome], None]
+) -> ServerApp:
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         with said_aloud():
-            keep(coordinate(recipe, grid, config))
+            keep(coordinate(recipe, GridCarrier(grid), settings, folder))
 
     return app
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -155,22 +156,14 @@ def score(
 
     A model with batch norm whose statistics the server does not have is scored with those of the piece's own inputs.
     """
-    layout = parameter_layout(model)
-    module = model.to(device).eval()
-    if has_batch_norm(model) and buffers is None:
-        for part in statistics_keepers(model).values():
-            part.train()
-    named: dict[str, Tensor] = dict(layout.unflatten(torch.from_numpy(parameters).to(device)))
-    own = {name: value.clone() for name, value in module.named_buffers()}
-    for name, value in (buffers or {}).items():
-        own[name] = torch.from_numpy(np.asarray(value)).to(device).reshape(own[name].shape)
+    module, tensors = _loaded(model, parameters, buffers, device)
     exam, inputs = piece.exam, piece.inputs
     if inputs is None:
         inputs = exam.normalisation.apply(exam.examples.x[piece.where])
     x = torch.from_numpy(inputs).to(device)
     y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece.where])).to(device)
     with torch.no_grad():
-        scores = call(module, {**named, **own}, (x,))
+        scores = call(module, tensors, (x,))
         total = float(loss(scores, y)) * len(y)
     labels, task = y.cpu().numpy(), exam.task
     none = replace(exam.none, loss_sum=total if np.isfinite(total) else float("inf"))
@@ -186,4 +179,43 @@ def score(
     return replace(none, labels=labels, chances=np.nan_to_num(torch.softmax(scores.float(), dim=1).cpu().numpy()))
 
 
-__all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "in_pieces", "score"]
+def answers_alone(
+    model: nn.Module, parameters: NDArray[np.float32], buffers: Mapping[str, NDArray[np.float32]] | None
+) -> Callable[[Tensor], Tensor]:
+    """A function from one input `[1, ...]` to the model's scores `[1, names]` of it, on the processor.
+
+    Each call has fresh copies of all tensors, so that no other record can change its scores, not in the last bit.
+    """
+    if has_batch_norm(model) and buffers is None:
+        raise InvalidInput("a model with batch norm, and without its statistics, scores no record by itself")
+    if any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers())):
+        model = copy.deepcopy(model)  # the one on a GPU is in use there
+    module, tensors = _loaded(model, parameters, buffers, "cpu")
+
+    def answer(one: Tensor) -> Tensor:
+        with torch.no_grad():
+            return call(module, {name: tensor.clone() for name, tensor in tensors.items()}, (one.clone(),))
+
+    return answer
+
+
+def _loaded(
+    model: nn.Module,
+    parameters: NDArray[np.float32],
+    buffers: Mapping[str, NDArray[np.float32]] | None,
+    device: torch.device | str,
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model as it is scored, and all its tensors by name."""
+    layout = parameter_layout(model)
+    module = model.to(device).eval()
+    if has_batch_norm(model) and buffers is None:
+        for part in statistics_keepers(model).values():
+            part.train()
+    named: dict[str, Tensor] = dict(layout.unflatten(torch.from_numpy(parameters).to(device)))
+    own = {name: value.clone() for name, value in module.named_buffers()}
+    for name, value in (buffers or {}).items():
+        own[name] = torch.from_numpy(np.asarray(value)).to(device).reshape(own[name].shape)
+    return module, {**named, **own}
+
+
+__all__ = ["PIECE", "Exam", "ExamPiece", "Scores", "answers_alone", "in_pieces", "score"]

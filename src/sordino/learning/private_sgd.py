@@ -280,6 +280,19 @@ def integer_sums(
         draws.poisson_samples(randomness, int(row), t, int(n), training.sampling_rate)
         for row, n in zip(records.rows, records.sizes, strict=True)
     ]
+    return sampled_sums(stacked, training, parameters, records, samples, randomness, t)
+
+
+def sampled_sums(
+    stacked: StackedModel,
+    training: PrivateTraining,
+    parameters: Tensor,
+    records: Records,
+    samples: list[NDArray[np.int64]],
+    randomness: Randomness,
+    t: int,
+) -> IntegerSums:
+    """The exact sums over these samples of each client's records; `randomness` is for dropout masks alone."""
     counts = np.array([len(sample) for sample in samples])
     clip = training.grid(stacked.size).clip
     head = head_of(stacked, training)
@@ -311,7 +324,7 @@ def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple
     """
     try:
         return stacked.gradients(parameters, {}, batch)
-    except Exception:
+    except (Exception, SystemExit):
         if stacked.execution.width > 1:
             raise
         return torch.full_like(parameters, math.nan), parameters.new_full((len(parameters),), math.nan)
@@ -484,5 +497,5 @@ class _Masks:
 __all__ = [
     "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "check_model", "coarse_sensitivity",
     "coarsened", "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise",
-    "noise_alone", "noisy_sums", "remembers", "single_thread", "too_faint",
+    "noise_alone", "noisy_sums", "remembers", "sampled_sums", "single_thread", "too_faint",
 ]  # fmt: skip

@@ -166,6 +166,7 @@ class Method(ABC):
     graded: nn.Module | None = None  #: what is scored, where it is not the model that is trained
     keeps: ClassVar[bool] = False  #: whether much is kept of records from round to round (`Bench.keep`)
     noisy: ClassVar[bool] = False  #: whether reports are noisy whatever becomes of the training, without a mechanism
+    unproven: str | None = None  #: why nothing is proven of what this method computes of a record, if so
     shows: ClassVar[bool] = False  #: whether examples are scored as `shown` makes them, the same for all clients
 
     def __init__(

@@ -183,7 +183,7 @@ class SiloDp(Method):
         start, labels = torch.from_numpy(blueprint.initial), task.numbered(np.array([0, 1]), blueprint.classes)
         own, labelled = given.is_own or given.own_loss, torch.from_numpy(labels)
         remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, shape, labelled)
-        self._unproven = REMEMBERS if remembers else UNDECLARED if blueprint.recipe.is_foreign else None
+        self.unproven = REMEMBERS if remembers else UNDECLARED if blueprint.recipe.is_foreign else None
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -193,8 +193,8 @@ class SiloDp(Method):
 
     def _release(self, name: str, guarantees: Sequence[Guarantee]) -> Release:
         """An upload of private training; nothing is proven of a model that is no function of one record."""
-        if self._unproven is not None:
-            guarantees = [replace(guarantee, loss=Infinite(self._unproven), basis="none") for guarantee in guarantees]
+        if self.unproven is not None:
+            guarantees = [replace(guarantee, loss=Infinite(self.unproven), basis="none") for guarantee in guarantees]
         return Release(f"{name}/{WHAT}", DATASET, WHAT, tuple(guarantees))
 
     def computes_records_apart(self, bench: Bench) -> bool:

@@ -1,7 +1,8 @@
 """What clients released in each round of a run: written down a line a round, and summed up in a statement.
 
 Clients of one class release the same, so a round is a few releases and the numbers of the clients that made them, four
-bytes each.
+bytes each. Where members have names, a round says who held which number: a number may change hands between two rounds,
+and what one member released counts for that member alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -21,6 +22,7 @@ from sordino.privacy.guarantee import Derived, Release, pack, unpack
 from sordino.privacy.statement import ClientSet, Counted, Statement
 
 _LARGEST = 2**32 - 1  #: number of a client
+_LONGEST_MEMBER = 100  #: letters of a member's name
 _LONGEST_NAME = 30  #: letters of a group's name that list its clients; longer lists are cut short
 
 
@@ -32,6 +34,8 @@ class RoundReleases:
     releases: tuple[tuple[Release, ...], ...]
     clients: tuple[Sequence[int], ...]
     declined: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)  #: number -> the member that held it, where they have names
+    extra: int = 0  #: how many of the last entries are no answers to the round's plan, such as a private evaluation
 
     def __post_init__(self) -> None:
         if len(self.releases) != len(self.clients):
@@ -44,6 +48,26 @@ class RoundReleases:
         except (TypeError, OverflowError) as error:
             raise InvalidInput(f"clients have whole numbers from 0 to 2^32 - 1: {error}") from None
         object.__setattr__(self, "clients", compact)
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """A name is one member's, and one line that a log and a page can show."""
+        for name in self.names.values():
+            if not (isinstance(name, str) and 0 < len(name) <= _LONGEST_MEMBER and name.isprintable()):
+                raise InvalidInput(f"a member's name has 1 to {_LONGEST_MEMBER} printable letters, got {name!r:.150}")
+        if len(set(self.names.values())) != len(self.names):
+            raise InvalidInput(f"in round {self.round} a member would hold two numbers: give each a name of its own")
+
+    def beside(self, releases: tuple[Release, ...], clients: Sequence[int]) -> RoundReleases:
+        """The same round, in which these clients released something besides, which is no answer to its plan."""
+        return replace(
+            self, releases=(*self.releases, releases), clients=(*self.clients, clients), extra=self.extra + 1
+        )
+
+    @property
+    def reporters(self) -> tuple[Sequence[int], ...]:
+        """The clients of each class that answered the round's plan."""
+        return self.clients[: len(self.clients) - self.extra]
 
     def to_line(self) -> str:
         """One line of JSON."""
@@ -55,6 +79,8 @@ class RoundReleases:
             "releases": [[pack(release) for release in own] for own in self.releases],
             "clients": [ranges(own) for own in self.clients],
             "declined": {reason: ranges(own) for reason, own in reasons.items()},
+            **({"names": {str(client): name for client, name in self.names.items()}} if self.names else {}),
+            **({"extra": self.extra} if self.extra else {}),
         }
         return json.dumps(packed, separators=(",", ":"), allow_nan=False)
 
@@ -66,7 +92,8 @@ class RoundReleases:
             releases = tuple(tuple(unpack(Release, r) for r in own) for own in packed["releases"])
             clients = tuple(members(own) for own in packed["clients"])
             declined = {client: reason for reason, own in packed["declined"].items() for client in members(own)}
-            return cls(int(packed["round"]), releases, clients, declined)
+            names = {int(client): name for client, name in packed.get("names", {}).items()}
+            return cls(int(packed["round"]), releases, clients, declined, names, int(packed.get("extra", 0)))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"a line of the releases' history is damaged ({error}): start the run anew") from None
 
@@ -98,21 +125,91 @@ def members(text: str) -> list[int]:
 # --- who released what, over all rounds -------------------------------------------------------------------------------
 
 
+class Holders:
+    """The clients of a run whose rounds name members: each member once, with the numbers and rounds that it held.
+
+    What a number released in a round that names nobody for it counts for everybody who ever held that number: so no
+    member's loss is ever counted too low. A number that nobody held and that released nothing is nobody.
+    """
+
+    def __init__(self, rounds: Sequence[RoundReleases], clients: int) -> None:
+        named = [spent for spent in rounds if spent.names]
+        self._rounds = [spent.round for spent in named]
+        held: dict[str, dict[int, int]] = {}  # name -> round -> number
+        for spent in named:
+            for number, name in spent.names.items():
+                held.setdefault(name, {})[spent.round] = number
+        bare = {int(number) for _, who in _uploads(rounds) for number in who} - {n for s in named for n in s.names}
+        if beyond := [n for n in (*bare, *(n for own in held.values() for n in own.values())) if n >= clients]:
+            raise InvalidInput(f"client {beyond[0]} released something, but there are {clients} clients, from 0 on")
+        order = sorted(held, key=lambda name: (max(held[name].values()), min(held[name])))
+        self._held = {name: held[name] for name in order}
+        self.numbers = (*(own[max(own)] for own in self._held.values()), *sorted(bare))  #: the last that each held
+        self.labels = (*map(self._label, order), *(f"client {number}" for number in sorted(bare)))
+        self._index = {name: index for index, name in enumerate(order)}
+        self._of: dict[int, list[int]] = {number: [len(order) + k] for k, number in enumerate(sorted(bare))}
+        for name, own in self._held.items():
+            for number in set(own.values()):
+                self._of.setdefault(number, []).append(self._index[name])
+
+    def of(self, spent: RoundReleases, number: int) -> Sequence[int]:
+        """For whom it counts what a number did in a round, as indices of `numbers` and `labels`."""
+        name = spent.names.get(number)
+        return self._of.get(number, ()) if name is None else (self._index[name],)
+
+    def uploads(self, rounds: Sequence[RoundReleases]) -> Iterator[tuple[tuple[Release, ...], Sequence[int]]]:
+        """What was released, and the indices of those who did."""
+        for spent in rounds:
+            for own, who in zip(spent.releases, spent.clients, strict=True):
+                once, again = set[int](), list[int]()
+                for one in (one for number in who for one in self.of(spent, number)):
+                    (again.append if one in once else once.add)(one)
+                if once:
+                    yield own, sorted(once)
+                yield from ((own, (one,)) for one in again)  # an upload counts a client once, and this is another
+
+    def _label(self, name: str) -> str:
+        """The member, and where that is not the whole run its rounds: west (from round 9, in the place of east)."""
+        own = sorted(self._held[name])
+        first, last = own[0], own[-1]
+        if own != [round for round in self._rounds if first <= round <= last]:
+            return f"{name} (in rounds {ranges(own)})"
+        before = [self._before(self._held[name][first], first)] if first > self._rounds[0] else []
+        said = [f"from round {first}"] * bool(before) + [f"in the place of {who}" for who in before if who]
+        said += [f"until round {last}"] * (last < self._rounds[-1])
+        return f"{name} ({', '.join(said)})" if said else name
+
+    def _before(self, number: int, first: int) -> str:
+        """Who held a number last before a round; nobody where it was vacant all the time."""
+        held = ((round, name) for name, own in self._held.items() for round, n in own.items() if n == number)
+        return max(((round, name) for round, name in held if round < first), default=(0, ""))[1]
+
+
 @dataclass(frozen=True)
 class Group:
     """Clients that released the same things, equally often."""
 
     clients: tuple[int, ...]
     releases: Counted
+    names: tuple[str, ...] = ()  #: of the members, with their rounds, where they have names
 
     @property
     def name(self) -> str:
         """The clients in words; long lists are cut short, to `1,234 clients (0, 3-7, ...)`."""
+        if self.names:
+            return ", ".join(self.names)
         listed = ranges(self.clients)
         if len(listed) <= _LONGEST_NAME:
             return f"client {listed}" if len(self.clients) == 1 else f"clients {listed}"
         few = listed[: _LONGEST_NAME - 10].rpartition(", ")[0]
         return f"{len(self.clients):,} clients ({few}, ...)"
+
+    @property
+    def who(self) -> ClientSet:
+        """The clients as a statement names them where there are others."""
+        if self.names:
+            return ClientSet(self.names, len(self.names))
+        return ClientSet((self.name,), len(self.clients), ranges(self.clients))
 
 
 def groups(rounds: Sequence[RoundReleases], clients: int) -> list[Group]:
@@ -122,9 +219,27 @@ def groups(rounds: Sequence[RoundReleases], clients: int) -> list[Group]:
     """
     if not clients:
         return []
-    _check_derived(rounds, clients)
+    if any(spent.names for spent in rounds):
+        holders = Holders(rounds, clients)
+        found = _alike(list(holders.uploads(rounds)), len(holders.labels))
+        named = [
+            Group(
+                tuple(holders.numbers[k] for k in own.clients),
+                own.releases,
+                tuple(holders.labels[k] for k in own.clients),
+            )
+            for own in found
+        ]
+    else:
+        named = _alike(list(_uploads(rounds)), clients)
+    return sorted(named, key=lambda group: (-sum(times for _, times in group.releases), group.clients))
+
+
+def _alike(made_by: Sequence[tuple[tuple[Release, ...], Sequence[int]]], clients: int) -> list[Group]:
+    """So many clients, by what they released."""
+    _check_derived(made_by, clients)
     kinds = _Kinds()
-    uploads = [(kinds.numbers(own), _indices(who, clients)) for own, who in _uploads(rounds)]
+    uploads = [(kinds.numbers(own), _indices(who, clients)) for own, who in made_by]
     marks = np.zeros((clients, 2), np.uint64)
     for numbers, who in uploads:
         marks[who] += kinds.mark(numbers)
@@ -132,11 +247,10 @@ def groups(rounds: Sequence[RoundReleases], clients: int) -> list[Group]:
     made = _releases_of(representatives, uploads, clients)
     order = np.argsort(which.reshape(-1), kind="stable")
     split = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1])
-    found = [
+    return [
         Group(tuple(who.tolist()), tuple((kinds.samples[kind], times) for kind, times in sorted(own.items())))
         for who, own in zip(split, made, strict=True)
     ]
-    return sorted(found, key=lambda group: (-sum(times for _, times in group.releases), group.clients))
 
 
 class _Kinds:
@@ -196,17 +310,17 @@ def _releases_of(
     return made
 
 
-def _check_derived(rounds: Sequence[RoundReleases], clients: int) -> None:
+def _check_derived(uploads: Sequence[tuple[tuple[Release, ...], Sequence[int]]], clients: int) -> None:
     """Refuse a release that was derived from what its client never released."""
     named = {
         name
-        for own, _ in _uploads(rounds)
+        for own, _ in uploads
         for release in own
         if isinstance(release.composition, Derived)
         for name in release.composition.releases
     }
     holders = {name: np.zeros(clients, bool) for name in named}
-    for own, who in _uploads(rounds):
+    for own, who in uploads:
         for release in own if holders else ():
             needed = release.composition.releases if isinstance(release.composition, Derived) else ()
             for name in needed:
@@ -222,7 +336,6 @@ def _check_derived(rounds: Sequence[RoundReleases], clients: int) -> None:
 def statement(rounds: Sequence[RoundReleases], clients: int, *, delta: float, title: str) -> Statement:
     """The privacy statement of a run: every group of equal clients with figures of its own, and who sent nothing."""
     found = groups(rounds, clients)
-    if len(found) == 1:
+    if len(found) == 1 and not found[0].names:
         return Statement.of_groups([(ClientSet(), found[0].releases)], delta=delta, title=title)
-    named = [(ClientSet((g.name,), len(g.clients), ranges(g.clients)), g.releases) for g in found]
-    return Statement.of_groups(named, delta=delta, title=title)
+    return Statement.of_groups([(group.who, group.releases) for group in found], delta=delta, title=title)

@@ -15,10 +15,10 @@ import secrets
 import sqlite3
 import tempfile
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -31,12 +31,13 @@ from sordino.errors import (
     InvalidInput,
     LedgerDamaged,
     LedgerUnavailable,
+    ReportCompacted,
     SordinoError,
 )
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, pack, to_json, unpack
 from sordino.report.words import figure
-from sordino.storage.sqlite import Database
+from sordino.storage.sqlite import CAN_SHRINK, Database
 
 _ANYWHERE = Destination()
 
@@ -57,8 +58,8 @@ class Standing:
     """Where one data set stands: its budget, what is spent of it, and how many releases no proof covers.
 
     `summed` is the account of a second budget, against whoever sees only sums with so many honest clients in them. It
-    is charged with what leaves in secure sums where the keys of all others are pinned; the first is charged with
-    everything.
+    is charged with all that goes to federations with secure sums where the keys of all others are pinned; the first is
+    charged with everything.
     """
 
     account: Account | None = None
@@ -108,7 +109,7 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
 
     This is the one place that decides. What is computed only from earlier releases costs nothing. A release without a
     proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget. What
-    leaves in a secure sum with pinned keys must fit the second budget too, where there is one.
+    goes to a federation with pinned keys must fit the second budget too, where there is one.
     """
     if standing.account is None:
         raise BudgetExceeded(
@@ -172,8 +173,7 @@ def _exceeded(account: Account, release: Release, asked: float, together: float)
         f"{release.what!r} asks for epsilon {asked:.6g}; {account.spent:.6g} of "
         f"{budget.limit:.6g} is spent and {account.remaining:.6g} is left; with it {together:.6g} would be spent "
         f"({terms(budget)}). Nothing was recorded and nothing may leave. Ask the federation for a smaller epsilon or "
-        "fewer rounds, or raise the budget: of a client in its client.toml, of any other ledger with sordino ledger "
-        "budget PATH DATASET --epsilon E"
+        "fewer rounds, or raise the budget: sordino ledger budget PATH DATASET --epsilon E"
     )
 
 
@@ -267,7 +267,8 @@ class ConsentChanged:
 class Released:
     """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes.
 
-    `pinned` says that it left in a secure sum in which the keys of all others were pinned.
+    `pinned` says that it went to a federation with secure sums in which the keys of all others were pinned, in such a
+    sum or, as an evaluation does, beside it.
     """
 
     key: ReportKey
@@ -282,17 +283,54 @@ class Released:
         return Destination(self.key.federation, self.pinned)
 
 
-Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | Released
+@dataclass(frozen=True)
+class Compacted:
+    """The bytes of earlier reports were dropped; their hashes stay, and so does everything that they cost.
+
+    `entries` are the numbers of those entries, as rising ranges (first, last); `size` is how many bytes they had.
+    """
+
+    entries: tuple[tuple[int, int], ...]
+    size: int
+
+    def __post_init__(self) -> None:
+        ends = [0, *(end for entry_range in self.entries for end in entry_range)]
+        rising = all(a < b for a, b in zip(ends[::2], ends[1::2], strict=False))
+        if not self.entries or not rising or any(first > last for first, last in self.entries) or self.size < 1:
+            raise InvalidInput(f"a compaction names rising ranges of entries and how many bytes they had, got {self}")
+
+    @classmethod
+    def of(cls, sizes: Mapping[int, int]) -> Compacted:
+        """The compaction of these entries: number -> bytes of its report."""
+        ranges: list[tuple[int, int]] = []
+        for number in sorted(sizes):
+            if ranges and ranges[-1][1] == number - 1:
+                ranges[-1] = ranges[-1][0], number
+            else:
+                ranges.append((number, number))
+        return cls(tuple(ranges), sum(sizes.values()))
+
+    @property
+    def numbers(self) -> set[int]:
+        """The entries, one by one."""
+        return {number for first, last in self.entries for number in range(first, last + 1)}
+
+
+Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | Released | Compacted
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger; `hash` covers the line and, through the line before, everything above it."""
+    """One line of the ledger; `hash` covers the line and, through the line before, everything above it.
+
+    `size` is how many bytes of a report are kept with it: 0 where it has none, or only the hash is left.
+    """
 
     sequence: int
     time: str
     event: Event
     hash: str
+    size: int = 0
 
 
 _COLUMNS = "sequence, time, kind, dataset, federation, round, plan_hash, body, hash, report"
@@ -300,7 +338,7 @@ _Row = tuple[int, str, str, str | None, str | None, int | None, str | None, str,
 _GENESIS = "0" * 64
 
 
-def _compact(value: object) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -312,13 +350,15 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
     """kind, dataset, federation, round, plan_hash and body of an event."""
     match event:
         case Opened(ledger):
-            return "opened", None, None, None, None, _compact({"ledger": ledger})
+            return "opened", None, None, None, None, _json({"ledger": ledger})
         case BudgetSet(dataset, budget):
             return "budget", dataset, None, None, None, to_json(budget)
         case SummedBudgetSet(dataset, summed):
             return "summed budget", dataset, None, None, None, "null" if summed is None else to_json(summed)
         case ConsentChanged(dataset, what, granted):
-            return "consent", dataset, None, None, None, _compact({"what": what, "granted": granted})
+            return "consent", dataset, None, None, None, _json({"what": what, "granted": granted})
+        case Compacted(entries, size):
+            return "compacted", None, None, None, None, _json({"entries": entries, "size": size})
         case Released(key, releases, unprotected, report_sha256, pinned):
             body = {
                 "releases": [pack(release) for release in releases],
@@ -326,7 +366,7 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
                 "report_sha256": report_sha256,
                 **({"pinned": True} if pinned else {}),
             }
-            return "release", key.dataset, key.federation, key.round, str(key.plan_hash), _compact(body)
+            return "release", key.dataset, key.federation, key.round, str(key.plan_hash), _json(body)
 
 
 def _event_of(row: _Row) -> Event:
@@ -340,6 +380,8 @@ def _event_of(row: _Row) -> Event:
         return Opened(content["ledger"])
     if kind == "consent":
         return ConsentChanged(str(dataset), content["what"], content["granted"])
+    if kind == "compacted":
+        return Compacted(tuple((int(first), int(last)) for first, last in content["entries"]), int(content["size"]))
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
         releases = tuple(unpack(Release, packed) for packed in content["releases"])
         key = ReportKey(str(dataset), federation, round_, plan_hash)
@@ -350,7 +392,7 @@ def _event_of(row: _Row) -> Event:
 
 def _chained(previous: str, sequence: int, time: str, columns: tuple[object, ...]) -> str:
     """The hash of an entry: over the hash before it and every column; the body holds the hash of the report."""
-    return _sha256(_compact(["sordino ledger entry 1", previous, sequence, time, *columns]).encode())
+    return _sha256(_json(["sordino ledger entry 1", previous, sequence, time, *columns]).encode())
 
 
 def _read(row: _Row, previous: str, sequence: int) -> Entry:
@@ -363,10 +405,28 @@ def _read(row: _Row, previous: str, sequence: int) -> Entry:
         event = _event_of(row)
     except (SordinoError, ValueError, KeyError, TypeError) as error:
         raise LedgerDamaged(f"entry {sequence} cannot be read (written by a newer Sordino?): {error}") from None
+    if isinstance(event, Compacted) and event.entries[-1][1] >= sequence:
+        raise LedgerDamaged(f"entry {sequence} says that the bytes of later entries were dropped")
     expected = event.report_sha256 if isinstance(event, Released) else None
-    if (None if row[9] is None else _sha256(row[9])) != expected:
+    if row[9] is not None and _sha256(row[9]) != expected:
         raise LedgerDamaged(f"the report of entry {sequence} was edited: its bytes do not fit their recorded hash")
-    return Entry(sequence, row[1], event, row[8])
+    return Entry(sequence, row[1], event, row[8], len(row[9] or b""))
+
+
+def _acknowledged(entries: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
+    """Reports with a round that is over at the server, each with the time since when that is known here.
+
+    A plan of a later round of the same federation tells: a coordinator makes it only after the round before is on its
+    disk, and never asks for that one again. A receipt would not tell: it may come back while the round still runs.
+    """
+    waiting: dict[tuple[str, str], dict[int, list[Entry]]] = {}  # data set and federation -> round -> its reports
+    for entry in entries:
+        if isinstance(entry.event, Released):
+            key = entry.event.key
+            own = waiting.setdefault((key.dataset, key.federation), {})
+            for round in [earlier for earlier in own if earlier < key.round]:
+                yield from ((over, entry.time) for over in own.pop(round))
+            own.setdefault(key.round, []).append(entry)
 
 
 @dataclass
@@ -378,6 +438,8 @@ class _Book:
     standings: dict[str, Standing] = field(default_factory=dict)
     reports: dict[ReportKey, Entry] = field(default_factory=dict)
     release_ids: set[str] = field(default_factory=set)
+    sizes: dict[int, int] = field(default_factory=dict)  #: entry -> bytes of its report, where they are kept
+    compacted: set[int] = field(default_factory=set)  #: entries with a report of which only the hash is kept
 
     def standing(self, dataset: str) -> Standing:
         return self.standings.get(dataset, Standing())
@@ -398,8 +460,14 @@ class _Book:
                 self.standings[dataset] = replace(self.standing(dataset), summed=self.summed_under(dataset, summed))
             case ConsentChanged(dataset, what, granted):
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
+            case Compacted() as compaction:
+                self.compacted |= compaction.numbers
+                for number in compaction.numbers:
+                    self.sizes.pop(number, None)
             case Released(key, releases, unprotected) as event:
                 self.reports[key] = entry
+                if entry.size:
+                    self.sizes[entry.sequence] = entry.size
                 self.release_ids |= {release.id for release in releases}
                 for release in releases:
                     standing, lost = self.standing(key.dataset), release.id in unprotected
@@ -452,7 +520,8 @@ def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standi
 # The file
 
 _APPLICATION_ID = 0x536F7264  # "Sord"
-_FORMAT = 1
+_FORMAT = 1  #: of a ledger that was never compacted; any Sordino reads it
+_COMPACTED_FORMAT = 2  #: from the first compaction on
 _LONGEST_REPORT = 512 * 2**20  # SQLite's own limit for a row is 10^9 bytes
 _SCHEMA = {
     "entries": """CREATE TABLE entries (
@@ -531,11 +600,33 @@ def _require_ours(database: Database) -> None:
 Draw = Callable[[], tuple[Release | Sequence[Release], bytes]]
 
 
+@dataclass(frozen=True)
+class Holdings:
+    """What a ledger keeps of its reports: how many with their bytes, how many bytes, how many as hashes alone."""
+
+    reports: int
+    size: int
+    hashes: int
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What a compaction dropped, or would drop: so many reports with so many bytes.
+
+    `not_shrunk` says why the file is as long as before, where that is so; its free pages are used again.
+    """
+
+    reports: int
+    size: int
+    not_shrunk: str = ""
+
+
 class Ledger:
     """A ledger in an SQLite file; use it as a context manager, from any thread, in as many processes as you like.
 
     After `record` or `release_once` returns, the spend and the bytes are on disk and the bytes may leave. Asking again
-    for the same key gives the same bytes: nothing is ever drawn twice. After `fork`, open it anew.
+    for the same key gives the same bytes, or `ReportCompacted` once they were dropped: nothing is ever drawn twice.
+    After `fork`, open it anew.
     """
 
     def __init__(self, database: Database) -> None:
@@ -571,7 +662,7 @@ class Ledger:
         try:
             own = Database(draft, lambda _, error: _refusal(path, error), create=False, timeout=1.0)
             with closing(own) as database:
-                database.make_durable()
+                database.make_durable("TRUNCATE", f"auto_vacuum={CAN_SHRINK}")
                 with database.transaction():
                     for statement in _SCHEMA.values():
                         database.execute(statement)
@@ -601,7 +692,7 @@ class Ledger:
         database = Database(path, _refusal, create=False, timeout=busy_timeout)
         try:
             _require_ours(database)
-            database.make_durable()
+            database.make_durable("TRUNCATE", "secure_delete=FAST")  # else to free pages takes a journal of their size
             ledger = cls(database)
             with ledger._transaction("BEGIN"):
                 return ledger
@@ -639,8 +730,8 @@ class Ledger:
     def set_summed_budget(self, dataset: str, budget: Budget | None) -> Entry:
         """Set or change the second budget of a data set, against `summed(h)`; None gives it up.
 
-        It is charged with what leaves in secure sums where the keys of all others are pinned, what has left so far
-        included, and refuses what would exceed it, whatever the first budget says.
+        It is charged with all that goes to federations with secure sums where the keys of all others are pinned, what
+        has left so far included, and refuses what would exceed it, whatever the first budget says.
         """
         _require_name("dataset", dataset)
         if budget is not None and (budget.adversary.kind != "summed" or budget.basis != "proven"):
@@ -677,8 +768,8 @@ class Ledger:
     ) -> Entry:
         """Write down a report and the releases it stands for, all or nothing; when this returns, it may leave.
 
-        `pinned` says that it leaves in a secure sum in which the keys of all others are pinned. Recording the same
-        again gives the first entry. Other bytes under a key that has some are refused.
+        `pinned` says that it goes to a federation with secure sums in which the keys of all others are pinned.
+        Recording the same again gives the first entry. Other bytes under a key that has some are refused.
         """
         with self._transaction("BEGIN IMMEDIATE"):
             known = self._book.reports.get(key)
@@ -690,7 +781,10 @@ class Ledger:
             raise InvalidInput(f"{key} has a report already; send that one (replay), a second draw must not leave")
 
     def replay(self, key: ReportKey) -> bytes | None:
-        """The bytes recorded under this key, to be sent again; None if nothing was."""
+        """The bytes recorded under this key, to be sent again; None if nothing was.
+
+        `ReportCompacted` where they were dropped: the key has its report, and gets no other.
+        """
         with self._transaction("BEGIN"):
             return self._stored(key)
 
@@ -716,6 +810,11 @@ class Ledger:
         if entry is None:
             return None
         assert isinstance(entry.event, Released)
+        if entry.sequence in self._book.compacted:
+            raise ReportCompacted(
+                f"{key} was answered before (entry {entry.sequence}), and only the hash of that report is kept: it "
+                "cannot be sent again, and nothing is drawn in its place"
+            )
         for (report,) in self._db.rows("SELECT report FROM entries WHERE sequence = ?", [entry.sequence]):
             if isinstance(report, bytes) and _sha256(report) == entry.event.report_sha256:
                 return report
@@ -752,6 +851,63 @@ class Ledger:
                 raise InvalidInput(
                     f"release {release.id!r} is about {release.dataset!r}, its key about {key.dataset!r}"
                 )
+
+    # -- what is kept
+
+    def holdings(self) -> Holdings:
+        """How many reports are here with their bytes, and how many as hashes alone."""
+        with self._transaction("BEGIN"):
+            book = self._book
+            return Holdings(len(book.reports) - len(book.compacted), sum(book.sizes.values()), len(book.compacted))
+
+    def compactable(self, age: timedelta, *, unacknowledged: bool = False) -> Freed:
+        """What `compact` would drop now."""
+        with self._transaction("BEGIN"):
+            due = self._due(age, unacknowledged)
+            return Freed(len(due), sum(due.values()))
+
+    def compact(self, age: timedelta, *, unacknowledged: bool = False) -> Freed:
+        """Drop the bytes of reports that nobody asks for again, and let the file shrink; every hash and cost stays.
+
+        A report is dropped where its round is over at the server, known here for at least `age`: a later round of the
+        same federation was answered. With `unacknowledged`, every report of that age is dropped. Who asks for one
+        again gets `ReportCompacted`. Reports without bytes stay as they are.
+
+        One transaction drops the bytes and adds the entry (`Compacted`) that says so. The file shrinks afterwards; if
+        that fails, the ledger is whole all the same.
+        """
+        with self._transaction("BEGIN IMMEDIATE"):
+            due = self._due(age, unacknowledged)
+            if due:
+                self._drop(Compacted.of(due))
+        freed = Freed(len(due), sum(due.values()))
+        try:
+            self._db.shrink()
+        except LedgerUnavailable as error:
+            return replace(freed, not_shrunk=str(error))
+        return freed
+
+    def _due(self, age: timedelta, unacknowledged: bool) -> dict[int, int]:
+        """The entries with bytes that may be dropped, each with how many."""
+        if age < timedelta(0):
+            raise InvalidInput(f"reports are kept for 0 days or more, got {age.total_seconds() / 86_400:g}")
+        entries = self._book.reports.values()
+        since = ((entry, entry.time) for entry in entries) if unacknowledged else _acknowledged(entries)
+        latest = datetime.now(UTC) - age
+        return {
+            entry.sequence: self._book.sizes[entry.sequence]
+            for entry, time in since
+            if entry.sequence in self._book.sizes and (not age or datetime.fromisoformat(time) <= latest)
+        }
+
+    def _drop(self, compaction: Compacted) -> None:
+        """Drop bytes and say so. The trigger that forbids changes is away within this transaction and nowhere else."""
+        trigger = "entries_stay_as_they_are"
+        self._db.execute(f"DROP TRIGGER {trigger}")
+        self._db.execute_each(_DROP_REPORTS, compaction.entries)
+        self._db.execute(_SCHEMA[trigger])
+        self._db.identify((_APPLICATION_ID, _COMPACTED_FORMAT))
+        self._append(compaction)
 
     # -- what anyone may ask
 
@@ -834,14 +990,14 @@ class Ledger:
             self._inspect()
         elif not any(digest == self._book.head for (digest,) in self._db.rows(_HASH_AT, [self._book.sequence])):
             raise self._damaged(f"entry {self._book.sequence}, which was there before, is gone: it is an older copy")
-        for entry in self._walk(self._book):
+        for entry in list(self._walk(self._book)):  # all are sound, or none is counted
             self._fold(entry)
         if not self._book.sequence:
             raise self._damaged("it has no entries")
 
     def _walk(self, book: _Book) -> Iterator[Entry]:
         """The entries after those in `book`, each checked against the one before it."""
-        previous, sequence = book.head, book.sequence
+        previous, sequence, lacking = book.head, book.sequence, set[int]()
         query = f"SELECT {_COLUMNS} FROM entries WHERE sequence > ? ORDER BY sequence"
         for row in self._db.rows(query, [sequence]):
             sequence += 1
@@ -849,14 +1005,23 @@ class Ledger:
                 entry = _read(row, previous, sequence)
             except LedgerDamaged as error:
                 raise self._damaged(str(error)) from None
+            if isinstance(entry.event, Released) and row[9] is None:
+                lacking.add(sequence)
+            elif isinstance(entry.event, Compacted):
+                if still_there := {n for n in entry.event.numbers if n > book.sequence} - lacking:
+                    raise self._damaged(f"the bytes of entry {min(still_there)} were dropped before, and are back")
+                lacking -= entry.event.numbers
             previous = entry.hash
             yield entry
+        if lacking:
+            raise self._damaged(f"the report of entry {min(lacking)} was removed, and no compaction says so")
 
     def _inspect(self) -> None:
         """What must hold before any entry is read: this format, sound pages, our schema."""
-        if (version := self._db.identity[1]) != _FORMAT:
+        if (version := self._db.identity[1]) not in (_FORMAT, _COMPACTED_FORMAT):
             raise LedgerUnavailable(
-                f"{self.path} has format {version}, this Sordino reads format {_FORMAT}: use the Sordino that wrote it"
+                f"{self.path} has format {version}, this Sordino reads formats {_FORMAT} and {_COMPACTED_FORMAT}: use "
+                "the Sordino that wrote it"
             )
         if (found := self._db.one("PRAGMA integrity_check")[0]) != "ok":
             raise self._damaged(str(found))
@@ -883,12 +1048,13 @@ class Ledger:
 
 
 _HASH_AT = "SELECT hash FROM entries WHERE sequence = ?"
+_DROP_REPORTS = "UPDATE entries SET report = NULL WHERE sequence BETWEEN ? AND ?"
 
 
 def _insert(database: Database, book: _Book, event: Event, report: bytes | None) -> Entry:
     sequence, time = book.sequence + 1, datetime.now(UTC).isoformat(timespec="seconds")
     columns = _columns_of(event)
-    entry = Entry(sequence, time, event, _chained(book.head, sequence, time, columns))
+    entry = Entry(sequence, time, event, _chained(book.head, sequence, time, columns), len(report or b""))
     database.execute(_INSERT, (sequence, time, *columns, entry.hash, report))
     return entry
 

@@ -96,7 +96,7 @@ _WHOM = {
 }
 
 
-@_reads("data.source", *(f"data.{name}" for name in OWN_FIELDS))
+@_reads("data.source", *(f"data.{name}" for name in OWN_FIELDS), "evaluation.private")
 def _the_source_is_known_and_described(recipe: Sections) -> Found:
     data = recipe.data
     origin = data.origin
@@ -110,6 +110,8 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
         return
     whom = _WHOM[origin].format(source=data.source)
     needs, may_have = _NEEDS[origin], _MAY_HAVE[origin]
+    if recipe.evaluation.private is not None and "test" in needs:  # clients' own records may be all that there is
+        needs, may_have = tuple(name for name in needs if name != "test"), (*may_have, "test")
     if data.columns is not None and "columns" in may_have:
         whom += " with data.columns"
         needs, may_have = (tuple(n for n in names if n not in _NOT_WITH_COLUMNS) for names in (needs, may_have))
@@ -186,10 +188,23 @@ def _a_quorum_can_be_met(recipe: Sections) -> Found:
         yield ("rounds.quorum", f"got {recipe.rounds.quorum}; allowed: at most {asked}, the clients asked in a round")
 
 
-@_reads("rounds", "data.validation")
+@_reads("evaluation.private", "method")
+def _set_aside_records_leave_a_public_size(recipe: Sections) -> Found:
+    if recipe.evaluation.private is not None and getattr(recipe.method, "announced_size", 1) == 0:
+        yield (
+            "method.announced_size",
+            "missing; how many records are left to train on, once some are set aside (evaluation.private), is private: "
+            "announce a public size, such as 80 % of a client's records",
+        )
+
+
+@_reads("rounds", "data")
 def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
     rounds = recipe.rounds
     used = [name for name in ("target_accuracy", "patience", "stop") if getattr(rounds, name)]
+    untested = recipe.data.origin in ("table", "images") and recipe.data.test is None
+    if used and rounds.stop_on == "test" and untested:
+        yield ("rounds.stop_on", "got test, but there are no test examples: state data.test, or leave the rule out")
     if used and rounds.stop_on == "validation" and not recipe.data.validation:
         rule = getattr(rounds, used[0])
         yield (

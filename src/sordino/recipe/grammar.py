@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
@@ -21,7 +21,7 @@ from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
 from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
 from sordino.learning.training_tables import Training
-from sordino.methods.spec import MethodSpec
+from sordino.methods.spec import MethodSpec, Target
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
 from sordino.parts.registry import MODELS, SHIPPED, allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
@@ -33,6 +33,7 @@ from sordino.parts.tables import (
     NonNegative,
     Numbers,
     Options,
+    Positive,
     Positives,
     Says,
     Share,
@@ -304,6 +305,36 @@ class Rounds(TomlTable):
         return [*found, self.stop] if self.stop is not None else found
 
 
+class PrivateFigures(TomlTable):
+    """How good the model is on records that clients set aside: what they report of it is noisy counts."""
+
+    share: Annotated[float, Gt(0), Lt(1)] = Field(
+        default=0.2,
+        description="share of records that every client sets aside and never trains on, each by a public hash of "
+        "itself",
+    )
+    every: Count = Field(default=5, description="evaluate after every n-th round, and after the last")
+    figures: Texts = Field(
+        default=(),
+        description="what is counted: of classes accuracy, recall (of each class), f1 (of each class) and loss; of "
+        "labels label-accuracy; of a number mae. The first of these if left out; each more costs accuracy of the "
+        "others",
+    )
+    loss_bound: Positive = Field(default=4.0, description="a record's loss is cut to this, where it is counted")
+    target: Target = Field(
+        description="what all evaluations of the run together are proven to protect, for one record added or removed, "
+        "against the server"
+    )
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the model is evaluated after this one of so many rounds."""
+        return 1 <= round <= rounds and (round % self.every == 0 or round == rounds)
+
+    def times(self, rounds: int) -> int:
+        """How often the model is evaluated in so many rounds."""
+        return -(-rounds // self.every)
+
+
 class Evaluation(TomlTable):
     """When the model is evaluated, and by what."""
 
@@ -312,6 +343,11 @@ class Evaluation(TomlTable):
         default=None,
         description="what the run is judged by, when to stop included; if left out, accuracy of classes, "
         "average-precision of labels, mae of a number",
+    )
+    private: PrivateFigures | None = Field(
+        default=None,
+        description="evaluate on records that clients set aside, by noisy counts that they release "
+        "(docs/private-evaluation.md)",
     )
 
 

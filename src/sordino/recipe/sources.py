@@ -23,7 +23,7 @@ def read_data(recipe: Recipe, dataset: Dataset | None = None) -> Dataset:
     if dataset is None:
         dataset = source_of(data, recipe.seed, recipe.split.source_column)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
-    if not len(test):
+    if not len(test) and recipe.evaluation.private is None:
         if data.origin == "npz":
             remedy = "put some into it as x_test and y_test, beside x_train and y_train"
         elif isinstance(data.test, float):

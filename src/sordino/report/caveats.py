@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sordino.report.words import counted, listed
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 def caveats(recipe: Recipe, finished: int, *, simulated: bool = False) -> tuple[str, ...]:
     """What a statement must say of foreign code, weights from elsewhere, rounds that were not fixed, and scores."""
-    found = (*own_code_caveats(recipe), *_earlier_weights(recipe.model), *_early_stopping(recipe.rounds, finished))
+    found = (
+        *own_code_caveats(recipe), *_earlier_weights(recipe.model), *_early_stopping(recipe.rounds, finished),
+        *_private_evaluation(recipe),
+    )  # fmt: skip
     return (*found, *_recorded_scores(recipe)) if simulated else found
 
 
@@ -25,6 +29,27 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
         f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "
         "is its author's word, and nobody here has checked it. An audit can refute it.",
     )
+
+
+_NAMED = 20  #: nodes that a caveat names
+MOD_TRUST = (
+    "What left by the privacy mod of a Flower app is protected as long as the app is honest: whoever sends the app is "
+    "trusted to send it with this mod, and nobody here has checked that."
+)
+
+
+def mod_caveats(untold: int = 0, partly: Sequence[str] = ()) -> tuple[str, ...]:
+    """Whom figures of an app's privacy mods trust, how many nodes state none, and which left some out (`partly`)."""
+    found = [MOD_TRUST]
+    if untold:
+        found.append(f"{counted(untold, 'node')} answered without saying what that protects: no figure is about them.")
+    if partly:
+        more = [f"{len(partly) - _NAMED} more"] if len(partly) > _NAMED else []
+        found.append(
+            f"Not every answer of {listed([*partly[:_NAMED], *more])} said what it protects: nothing finite is proven "
+            "of all answers together."
+        )
+    return tuple(found)
 
 
 def _earlier_weights(model: Model) -> tuple[str, ...]:
@@ -53,6 +78,17 @@ def _early_stopping(rounds: Rounds, finished: int) -> tuple[str, ...]:
     return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
 
 
+def _private_evaluation(recipe: Recipe) -> tuple[str, ...]:
+    """That the figures cover two sides of the records, where some are set aside."""
+    if (given := recipe.evaluation.private) is None:
+        return ()
+    return (
+        f"Clients set {given.share:.0%} of their records aside, each by a public hash of itself, and never trained on "
+        "them. They released noisy counts of the model's answers to these (private evaluation). The figures cover "
+        "both.",
+    )
+
+
 def _recorded_scores(recipe: Recipe) -> tuple[str, ...]:
     """That scores which decide nothing are the simulation's own, where some examples are set aside."""
     if not recipe.data.validation or (recipe.rounds.stopping_rules and recipe.rounds.stop_on == "validation"):
@@ -64,4 +100,4 @@ def _recorded_scores(recipe: Recipe) -> tuple[str, ...]:
     )
 
 
-__all__ = ["caveats"]
+__all__ = ["caveats", "mod_caveats", "own_code_caveats"]

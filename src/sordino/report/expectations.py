@@ -15,7 +15,7 @@ from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.words import capital, count, counted, figure, span, upper
 
 if TYPE_CHECKING:
-    from sordino.runs.preflight import BatchNorm, Outlook, Preflight, ReportLoss
+    from sordino.runs.preflight import BatchNorm, EvaluationOutlook, Outlook, Preflight, ReportLoss
     from sordino.runs.senders import RangeFit
 
 #: learnt from recorded runs (benchmarks/noise.py): from which level on they kept less than each share
@@ -108,6 +108,37 @@ def _of_preparation(ahead: Preflight) -> Iterable[str]:
         budget = _budget([outlook], ahead.clients)
         yield f"{budget} covers it" if outlook.lasts else f"{budget} does not cover it: they will decline"
     yield _bytes(ahead)
+
+
+def evaluation(ahead: EvaluationOutlook) -> tuple[str, ...]:
+    """What a private evaluation costs, how loud its noise is, and what budgets leave of it."""
+    times = "once" if ahead.times == 1 else f"{ahead.times:,} times"
+    each = "" if ahead.times == 1 else f" in all, {upper(ahead.one)} each"
+    said = [
+        f"Clients evaluate the model on records that they set aside, {times}: epsilon {upper(ahead.epsilon)} at delta "
+        f"{figure(ahead.delta)}{each}, for one record added or removed, against the server. It adds to what training "
+        "costs."
+    ]
+    noise = f"The noise in their counts is about {count(round(ahead.noise))} records, all clients together"
+    if ahead.records is None:
+        said.append(f"{noise}: a figure needs many times as many records to be heard.")
+    else:
+        drowned = ahead.records <= 2 * ahead.noise
+        heard = "which drowns every figure" if drowned else f"{100 * ahead.noise / ahead.records:.2g} % of them"
+        said.append(f"{noise}, beside {ahead.records:,} that are set aside: {heard}.")
+    if ahead.declined:
+        said.append(
+            "Clients will decline it: their budgets are in terms in which nothing is proven of an evaluation. Set "
+            'clients.budget.adjacency = "record-add-remove" and a clients.budget.delta above 0, or leave '
+            "evaluation.private out."
+        )
+    elif ahead.fits is not None and ahead.fits < ahead.rounds:
+        said.append(
+            f"With evaluations the smallest budget covers {ahead.fits:,} of {ahead.rounds:,} rounds; then clients "
+            "decline what does not fit. Raise clients.budget.limit, or lower evaluation.private.target.epsilon or the "
+            "epsilon of training."
+        )
+    return tuple(said)
 
 
 def rehearsal(failed: int, rehearsed: int) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.metric_words import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.plots import Mark, Reference, Series
 from sordino.report.privacy_section import leading_epsilon, privacy_section
+from sordino.report.private_figures import WHERE, leading, private_part, value_of
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
 from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
@@ -44,6 +45,7 @@ class _RunContents:
             accuracy=next((record.accuracy for record in reversed(rounds) if record.accuracy is not None), None),
             metric=next((record.metric for record in rounds if record.metric), ACCURACY),
             score=next((record.score for record in reversed(rounds) if record.score is not None), None),
+            private=next((record.private for record in reversed(rounds) if record.private is not None), None),
             clients=max((record.asked for record in rounds), default=0),
             seconds=sum(record.seconds for record in rounds),
         )
@@ -78,7 +80,8 @@ def report_page(folder: RunFolder) -> str:
             charts(_score(run), _accuracy(run), _loss(run.rounds), _participation(run.rounds)),
             _participation_words(run.rounds),
         ),
-        section("The clients", charts(_labels(run.result)), _ledgers(run)),
+        section("On records that clients set aside", private_part(run.result.private, run.rounds)),
+        section("The clients", _members(run.result), charts(_labels(run.result)), _ledgers(run)),
         section("Right and wrong answers", charts(*_confusion(run.result))),
         section("What a simulation can see", charts(_signal(run.rounds), _clipped(run.rounds)), _failures(run.rounds)),
         section("Checked before the start", folded("What was to be expected", bullets(checked)) if checked else None),
@@ -123,6 +126,11 @@ def _headline(run: _RunContents) -> Markup:
     if run.result.metric != ACCURACY and run.result.figure is not None:
         big = element("b", figure_words(run.result.metric, run.result.figure))
         said = f"{run.result.metric} {beside(run.result)}"
+    elif run.result.accuracy is None and (private := run.result.private) is not None:
+        big, said = (
+            element("b", value_of(private.figures[0], private)),
+            f"{leading(private)} {WHERE}, at 95 % confidence",
+        )
     elif run.result.accuracy is None:
         big, said = element("b", "Accuracy not measured", class_="words"), "No round of this run was evaluated."
     else:
@@ -131,6 +139,8 @@ def _headline(run: _RunContents) -> Markup:
             said += f" (95 % confidence: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %)"
         if run.result.commonest is not None:
             said += f"; always giving the commonest answer would have {percent(run.result.commonest)}"
+        if run.result.private is not None:
+            said += f"; {leading(run.result.private)} {WHERE}"
     return element("div", big, element("span", said), class_="headline")
 
 
@@ -264,6 +274,16 @@ def _bounded(epsilon: float | None) -> float | None:
 
 
 # --- clients ---------------------------------------------------------------------------------------------------------
+
+
+def _members(result: Result) -> Markup | None:
+    """The members by name, each with what it was part of; none where clients have numbers alone."""
+    known = [budget for budget in result.budgets if budget.name]
+    if not known:
+        return None
+    rows: list[list[object]] = [[own.name, str(own.client), count(own.reports), count(own.declined)] for own in known]
+    head = ["member", "number", "rounds in which a report may have left it", "declined"]
+    return table(head, rows, numbers=frozenset({1, 2, 3}))
 
 
 def _ledgers(run: _RunContents) -> Markup | None:

@@ -272,7 +272,8 @@ def _budget_values(known: Sequence[tuple[ClientBudget, float]]) -> list[float]:
 def _budget_words(budget: ClientBudget, spent: float) -> str:
     against = "" if budget.limit is None else f" of {words.figure(budget.limit)}"
     declined = "" if budget.declined == 0 else f", declined {counted(budget.declined, 'time')}"
-    return f"client {budget.client}: spent {words.upper(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
+    who = budget.name or f"client {budget.client}"
+    return f"{who}: spent {words.upper(spent)}{against}, {counted(budget.reports, 'report')}{declined}"
 
 
 def _budget_summary(known: Sequence[tuple[ClientBudget, float]]) -> str:

@@ -101,8 +101,43 @@ class Simulation(_Checked):
     delivery: Measurement = None  #: seconds until the last parameter would be there, by the delays a recipe describes
 
 
+@dataclass(frozen=True)
+class PrivateFigure(_Checked):
+    """One figure on records that clients set aside, with the 95 % interval that noise and chance leave."""
+
+    name: str
+    value: Measurement  #: None where the noise drowns it
+    interval: Interval
+
+
+def _figures(value: Iterable[object]) -> tuple[object, ...]:
+    return tuple(from_json(PrivateFigure, one) if isinstance(one, Mapping) else one for one in value)
+
+
+@dataclass(frozen=True)
+class PrivateScores(_Checked):
+    """How good the model is on records that clients set aside, from the noisy counts that they released."""
+
+    figures: Annotated[tuple[InstanceOf[PrivateFigure], ...], BeforeValidator(_figures)]
+    records: Measurement  #: how many were counted, with noise: it may even be negative
+    noise: Measurement  #: standard deviation of that
+    epsilon: Epsilon  #: of one evaluation, proven against the server for one record added or removed
+    delta: Share
+    asked: Count = 0
+    reported: Count = 0
+    declined: Count = 0
+    refused: Count = 0
+
+
 def _simulation(value: object) -> object:
     return from_json(Simulation, value) if isinstance(value, Mapping) else value
+
+
+def _private(value: object) -> object:
+    return from_json(PrivateScores, value) if isinstance(value, Mapping) else value
+
+
+Private = Annotated[InstanceOf[PrivateScores] | None, BeforeValidator(_private)]
 
 
 @dataclass(frozen=True)
@@ -131,6 +166,7 @@ class RoundRecord(_Checked):
     spent_max: Epsilon = None  #: over clients, in the budget's terms
     spent_median: Epsilon = None
     simulation: Annotated[InstanceOf[Simulation] | None, BeforeValidator(_simulation)] = None
+    private: Private = None  #: of the model after this round, where clients evaluated it
 
     @property
     def evaluated(self) -> bool:
@@ -148,6 +184,7 @@ class ClientBudget(_Checked):
     spent: Epsilon = None  #: in the budget's terms
     reports: Count = 0
     declined: Count = 0
+    name: str = ""  #: of the member, with its rounds where these are not all; empty where clients have numbers alone
 
 
 def _budgets(value: Iterable[object]) -> tuple[object, ...]:
@@ -169,6 +206,7 @@ class Result(_Checked):
     baseline: Measurement = None  #: that metric's figure of always giving the same answer
     interval: Interval = None  #: its 95 % confidence interval, by resampling the test set
     smaller_is_better: bool = False  #: by that metric
+    private: Private = None  #: on records that clients set aside, when they evaluated it last
     test_examples: Count = 0  #: how many the model was scored on; 0 where nobody wrote it down
     confusion: Table = None  #: [true class, predicted class], summed over all models that count
     classes: Texts = ()

@@ -21,6 +21,7 @@ from sordino.privacy.statement import (
     View,
     tied,
 )
+from sordino.report.caveats import MOD_TRUST
 from sordino.report.words import capital, count, counted, deltas, few, figure, listed, lower, span, upper
 
 ALWAYS = 0.9995  #: a share of right guesses above which no figure says more than `practically every time`
@@ -44,6 +45,7 @@ SIMULATED = (
     "This was a simulation. What is proven is proven for real clients, who draw fresh noise; this run's seed is "
     "public, and so is its noise."
 )
+APP_TRUST = "whoever sends the app, to send it with its privacy mod; beside that nobody but the client itself"
 _MEANINGS = {
     "proven": "a bound by theorem or enumeration, for the program as it runs, rounding and samplers included",
     "claimed": "what the formula of a paper gives",
@@ -215,16 +217,16 @@ def lead_facts(statement: Statement) -> dict[str, str]:
 
     Pages, the statement's text and the terminal all show these, and nothing else before the other figures.
     """
-    view = statement.lead
+    view, by_mod = statement.lead, MOD_TRUST in statement.caveats
     facts = {
         "protects" if proof(view) else "about": change(view),
         "from": onlooker(view),
-        "trusted": trust(view).partition(": ")[2].rstrip("."),
+        "trusted": APP_TRUST if by_mod else trust(view).partition(": ")[2].rstrip("."),
         "by": noise(view) if proof(view) else "",
         "not proven": reasons(view),
         "worth": f"{attacker_gain(view)}{_no_protection(view)}",
         "clients": "they differ, and no figure stands for all of them" if view.proven[0] != view.proven[1] else "",
-        "claims": _claims(statement),
+        "claims": "" if by_mod else _claims(statement),
     }
     return {name: said for name, said in facts.items() if said}
 
@@ -268,7 +270,8 @@ def sentences(statement: Statement) -> tuple[str, ...]:
 
 def _figure_sentences(statement: Statement) -> Iterable[str]:
     """What is said of all figures: whom they trust, and each of them."""
-    yield from dict.fromkeys(map(trust, statement.views))
+    by_mod = MOD_TRUST in statement.caveats
+    yield from [f"Trusted is {APP_TRUST}."] if by_mod else dict.fromkeys(map(trust, statement.views))
     yield from _view_sentences(statement.views)
     if len({row.who for row in statement.rows}) > 1:
         yield (

@@ -14,10 +14,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.methods.interface import Method, State
+from sordino.methods.private_evaluation import EVALUATE, PrivateEvaluation
 from sordino.methods.upload import ROWS, Lost, ReportSum, Tally
 from sordino.wire.messages import Answer, Kind, Plan
 
@@ -57,6 +61,8 @@ class Attendance:
     """Who answered what in one round, and why not."""
 
     chosen: tuple[int, ...] = ()  #: those whom the round is about
+    vacant: frozenset[int] = frozenset()  #: those of them that are places which nobody holds
+    names: Mapping[int, str] = field(default_factory=dict)  #: of the clients, as far as they are known
     clients: tuple[int, ...] = ()  #: clients that were sent what a report answers; only they can report
     reported: list[int] = field(default_factory=list)
     declined: list[int] = field(default_factory=list)
@@ -79,6 +85,10 @@ class Attendance:
             self.reasons[reply.client] = printable(reply.reason)
         if reply.stray:
             self.strays[reply.stray] += 1
+
+    def called(self, client: int) -> str:
+        """A client's name; its number where it has none."""
+        return self.names.get(client, f"client {client}")
 
     @property
     def asked(self) -> int:
@@ -106,6 +116,15 @@ class RoundOutcome:
         return not self.why_lost
 
 
+@dataclass(frozen=True, eq=False)
+class EvaluationOutcome:
+    """What became of one private evaluation: the sum of all noisy counts, and who answered."""
+
+    plan: Plan
+    attendance: Attendance
+    total: NDArray[np.int64]
+
+
 class Coordinator:
     """Runs rounds of one federation."""
 
@@ -122,8 +141,9 @@ class Coordinator:
         if plan is None:
             raise InvalidInput(f"{type(self._method).__name__} has nothing to prepare: begin with the first round")
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
-        attendance = Attendance(tuple(messages))
+        attendance = self._begin(plan, tuple(messages))
         attendance.reported = [client for client, _ in self._exchange(plan, attendance, PREPARE, messages)]
+        attendance.names = self._fleet.names(plan.round)
         if len(attendance.declined) == len(messages):
             raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}", attendance)
         return attendance
@@ -138,8 +158,9 @@ class Coordinator:
         if plan.round != state.round + 1:
             raise InvalidInput(f"a plan of round {plan.round} cannot follow the state after round {state.round}")
         tally = self._method.tally(plan)
-        attendance = Attendance(tuple(clients))
+        attendance = self._begin(plan, tuple(clients))
         self._collect(plan, clients, tally, attendance)
+        attendance.names = self._fleet.names(plan.round)  # some may have come in this round
         if clients and len(attendance.declined) == self._method.clients:
             raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", attendance)
         why_lost = self._why_lost(attendance, tally)
@@ -150,6 +171,28 @@ class Coordinator:
             after, why_lost = state.unchanged(), "the model would not be finite any more: lower method.server_lr"
         noise = None if why_lost else tally.noise()
         return after, RoundOutcome(plan, attendance, why_lost, noise)
+
+    def _begin(self, plan: Plan, chosen: tuple[int, ...]) -> Attendance:
+        """Nobody has answered yet, and nobody can who has no place in this round."""
+        self._fleet.begin_round(plan.round)
+        return Attendance(chosen, frozenset(self._fleet.vacant(plan.round)) & frozenset(chosen))
+
+    def evaluate(self, evaluation: PrivateEvaluation, state: State) -> EvaluationOutcome:
+        """Ask all clients how good the model is on the records that they set aside; no answer changes the state.
+
+        Reports go straight to the server, whatever the channel of training is: each has its own noise.
+        """
+        plan = evaluation.plan(state, self._federation)
+        messages = dict.fromkeys(range(self._method.clients), plan.encode())
+        attendance, total = self._begin(plan, tuple(messages)), np.zeros(evaluation.counts.values, np.int64)
+        for client, body in self._exchange(plan, attendance, EVALUATE, messages):
+            try:
+                total += evaluation.decode(body)
+            except InvalidInput as error:
+                attendance.refused[client] = str(error)
+            else:
+                attendance.reported.append(client)
+        return EvaluationOutcome(plan, attendance, total)
 
     def _why_lost(self, attendance: Attendance, tally: Tally) -> str:
         """Why this round does not count; empty where it does."""
@@ -162,6 +205,8 @@ class Coordinator:
             return f"{came}; one was refused: {next(iter(attendance.refused.values()))}"
         if len(attendance.reported) >= self._rules.quorum:
             return "the clients that reported hold no records, and reports are weighed by records"
+        if attendance.vacant:
+            return f"{came}; {len(attendance.vacant)} of {attendance.asked} places are vacant: give them to new members"
         return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
     def _exchange(
@@ -171,7 +216,7 @@ class Coordinator:
         seconds = None if step == PREPARE else self._rules.deadline
         deadline = None if seconds is None else time.monotonic() + seconds
         before = frozenset(attendance.clients)
-        if step == PREPARE or self._channel.leaving in (None, step):
+        if step in (PREPARE, EVALUATE) or self._channel.leaving in (None, step):
             attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
         attendance.steps += 1
         attendance.bytes_down += sum(map(len, messages.values()))
@@ -265,4 +310,4 @@ def printable(reason: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
 
 
-__all__ = ["Attendance", "Coordinator", "NobodyLeft", "RoundOutcome", "Rules", "printable"]
+__all__ = ["Attendance", "Coordinator", "EvaluationOutcome", "NobodyLeft", "RoundOutcome", "Rules", "printable"]

@@ -19,12 +19,14 @@ from sordino.fleets.simulated import Population, Work
 from sordino.learning import losses, partition
 from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset
+from sordino.learning.held_out import held_out
 from sordino.learning.metrics import MetricSpec
 from sordino.learning.models import Loss, ParameterLayout
 from sordino.learning.partition import Partition
 from sordino.learning.tasks import CLASSIFICATION, LearningTask
 from sordino.methods.blueprint import blueprint_of, model_as_built
 from sordino.methods.interface import PARAMETERS, Bench, Method
+from sordino.methods.private_evaluation import PrivateEvaluation, private_evaluation
 from sordino.methods.upload import Upload
 from sordino.parts import registry
 from sordino.privacy.guarantee import Budget
@@ -34,6 +36,8 @@ from sordino.recipe.task_checks import check_task
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
+
+_Positions = Sequence[NDArray[np.int64]]  # of each client's records
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,8 @@ class Federation:
     budgets: Sequence[Budget] | None
     record_shape: tuple[int, ...]  #: of a record as the model sees it
     releases: ReleasesOf  #: what a report on a plan tells of its client, behind the recipe's channel
+    evaluation: PrivateEvaluation | None = None  #: on records that clients set aside
+    held_out: Sequence[NDArray[np.int64]] = ()  #: the positions of these records, of each client
 
     @property
     def upload(self) -> Upload:
@@ -97,7 +103,10 @@ class Federation:
 
     def work(self, bench: Bench) -> Work:
         """What simulated clients compute, and on which records."""
-        return Work(self.method, *self.graded, self.population, self.exams, self.recipe.seed, bench)
+        return Work(
+            self.method, *self.graded, self.population, self.exams, self.recipe.seed, bench, self.evaluation,
+            self.held_out,
+        )  # fmt: skip
 
     def holding(self, work: Work) -> Federation:
         """The same over the examples of `work`, so that those it was wired with can be let go."""
@@ -132,7 +141,8 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
     dealt = partition.check_dealt(
         recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
     )
-    parts, exams = _set_aside(recipe, dataset, dealt)
+    trained, held_out = _sides(recipe, dataset, dealt)
+    parts, exams = _set_aside(recipe, dataset, trained)
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
@@ -146,7 +156,23 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
     return Federation(
         recipe, dataset, parts, exams, blueprint.model, blueprint.layout, method, recipe.budgets(), seen,
         channels.releases(recipe, method),
+        private_evaluation(recipe, method, blueprint.model, dataset.task, dataset.classes, dataset.shape), held_out,
     )  # fmt: skip
+
+
+def _sides(recipe: Recipe, dataset: Dataset, dealt: Sequence[NDArray[np.int64]]) -> tuple[_Positions, _Positions]:
+    """The records that each client trains on, and those that it sets aside for private evaluation."""
+    given = recipe.evaluation.private
+    if given is None:
+        return dealt, ()
+    aside = held_out(dataset.train.x, given.share, recipe.seed)
+    if empty := [k for k, part in enumerate(dealt) if len(part) and aside[part].all()]:
+        raise InvalidInput(
+            f"evaluation.private.share = {given.share:g} sets aside all {len(dealt[empty[0]])} records of client "
+            f"{empty[0]}: lower it, or take larger clients. A coordinator of real clients, who have their own records, "
+            "gives more rows in data.source: made-up ones do"
+        )
+    return Partition(part[~aside[part]] for part in dealt), Partition(part[aside[part]] for part in dealt)
 
 
 def _try_largest(model: nn.Module, dataset: Dataset) -> None:

@@ -128,12 +128,20 @@ class JournalStore(Store):
             ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), spent.to_line(),
             None if record is None else to_line(record), path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
+        gone = [(client,) for client in self._changed_hands(spent)]
         with self._db.transaction():
+            self._db.execute_each("DELETE FROM receipts WHERE client = ?", gone)
             self._db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
             self._db.execute_each("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
         self._forget({path.name})
         if record is not None:
             self._run.append_round(record)
+
+    def _changed_hands(self, spent: RoundReleases) -> list[int]:
+        """Numbers that another member held in the round before: its receipt is of no use to who holds them now."""
+        found = self._db.all("SELECT spent FROM rounds ORDER BY round DESC LIMIT 1")
+        before = RoundReleases.from_line(found[0][0]).names if found and spent.names else {}
+        return [client for client, name in before.items() if spent.names.get(client) != name]
 
     def _forget(self, kept: set[str]) -> None:
         """Remove the files of rounds that are over; one that stays behind does no harm."""

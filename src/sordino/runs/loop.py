@@ -23,12 +23,14 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
 from sordino.methods.interface import ClientState, ModelView, State
+from sordino.privacy.guarantee import Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
-from sordino.report.records import Result, RoundRecord
+from sordino.report.records import PrivateFigure, PrivateScores, Result, RoundRecord
 from sordino.runs.checkpoint import Checkpoint, Memory
-from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
+from sordino.runs.coordinator import Attendance, Coordinator, EvaluationOutcome, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
+from sordino.runs.observed_fleet import ObservedFleet
 from sordino.runs.observer import Observer, together
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
@@ -105,6 +107,8 @@ class Run:
                 self._progress.lost = 0  # a restart is another try
             self._state = past.checkpoint.state
         self._side.restore(past)
+        if self._spent:
+            self._observer.restored(past)
 
     def _check_fit(self, state: State) -> None:
         """The model may be the user's own code, which can have changed since."""
@@ -141,7 +145,8 @@ class Run:
     def _rounds(self) -> str:
         """Hold all rounds that are left; why there are no more."""
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
-        coordinator = Coordinator(self._method, self._side.fleet, self._channel, self._name, rules)
+        fleet = ObservedFleet(self._side.fleet, self._observer) if self._side.may_return else self._side.fleet
+        coordinator = Coordinator(self._method, fleet, self._channel, self._name, rules)
         self._lap = time.monotonic()
         self._store.start(self._checkpoint(self._state))
         stopped = None
@@ -151,9 +156,7 @@ class Run:
                 self._round(coordinator)
                 stopped = self._reason_to_stop()
         except NobodyLeft as end:
-            reason = next(iter(end.attendance.reasons.values()), "")
-            said = f"The first of them says: {reason.partition('. ')[0]}" if reason else "They gave no reason"
-            return f"{end}. {said}"
+            return f"{end}. {_first_reason(end.attendance)}"
         return stopped
 
     def _reason_to_stop(self) -> str | None:
@@ -202,22 +205,74 @@ class Run:
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
+        found = self._evaluate(coordinator, after)
         record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
-        record = replace(record, seconds=self._seconds())
+        record = replace(record, seconds=self._seconds(), private=None if found is None else self._private(found))
         self._progress.note_traffic(outcome.attendance, record.seconds)
-        self._end(outcome, after, sent, record)
+        self._end(outcome, after, sent, record, found)
         self._observer.released(tuple(self._spent))
         self._observer.round(record, outcome.attendance)
 
-    def _end(self, outcome: RoundOutcome, state: State, sent: int, record: RoundRecord | None) -> None:
+    def _evaluate(self, coordinator: Coordinator, state: State) -> EvaluationOutcome | None:
+        """What clients say of the model on records that they set aside, where that is due after this round.
+
+        It is part of the round. After a crash the round is held again; where that gives the same model, the plan is the
+        same, and clients answer with the same bytes.
+        """
+        evaluation = self._federation.evaluation
+        if evaluation is None or not evaluation.due(state.round):
+            return None
+        found = coordinator.evaluate(evaluation, state)
+        self._progress.note_traffic(found.attendance, 0.0)
+        return found
+
+    def _private(self, found: EvaluationOutcome) -> PrivateScores:
+        """What the noisy counts say, as the record of a round has it."""
+        evaluation, attendance = self._federation.evaluation, found.attendance
+        assert evaluation is not None
+        reports = len(attendance.reported)
+        records, noise = evaluation.records(found.total, reports)
+        return PrivateScores(
+            tuple(PrivateFigure(**asdict(own)) for own in evaluation.estimates(found.total, reports)),
+            records,
+            noise,
+            evaluation.epsilon,
+            evaluation.spec.target.delta,
+            asked=attendance.asked,
+            reported=reports,
+            declined=len(attendance.declined),
+            refused=len(attendance.refused),
+        )
+
+    def _end(
+        self,
+        outcome: RoundOutcome,
+        state: State,
+        sent: int,
+        record: RoundRecord | None,
+        evaluated: EvaluationOutcome | None = None,
+    ) -> None:
         """Make a round part of the run."""
         spent = self._side.spent(outcome.plan, outcome.attendance, sent)
+        if evaluated is not None:
+            spent = spent.beside(*self._spent_on(evaluated, sent))
         self._store.end(outcome, spent, record, self._checkpoint(state))
         self._state = state
         self._spent.append(spent)
         self._stopping.note_answers(spent)
         if record is not None:
             self._records.append(record)
+
+    def _spent_on(self, evaluated: EvaluationOutcome, sent: int) -> tuple[tuple[Release, ...], list[int]]:
+        """What left in an evaluation: of all who were asked and did not decline, be their answer good or not.
+
+        After a restart nobody knows who answered before it.
+        """
+        evaluation, attendance = self._federation.evaluation, evaluated.attendance
+        assert evaluation is not None
+        asked = attendance.clients if sent == 1 else attendance.chosen
+        who = [client for client in asked if sent > 1 or client not in attendance.declined]
+        return evaluation.releases(self._name, evaluated.plan.round), who
 
     def _checkpoint(self, state: State) -> Checkpoint:
         """What the run goes on from; a round that breaks off later leaves it untouched."""
@@ -262,12 +317,15 @@ class Run:
             accuracy=_accuracy(scores),
             loss=scores.loss if scores.examples else None,
             **self._judged(scores),
+            private=next((record.private for record in reversed(self._records) if record.private is not None), None),
             test_examples=len(federation.exams["test"].examples),
             confusion=tuple(map(tuple, scores.confusion.tolist())) if scores.confusion.size else None,
             classes=federation.dataset.classes,
             label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
             budgets=budgets,
-            budget_terms=terms(federation.budgets[0]) if federation.budgets and budgets[0].limit is not None else None,
+            budget_terms=terms(federation.budgets[0])
+            if federation.budgets and budgets and budgets[0].limit is not None
+            else None,
             parameters=federation.layout.size,
             clients=federation.clients,
             seconds=progress.seconds,
@@ -305,12 +363,19 @@ def _accuracy(scores: Scores) -> float | None:
     return scores.accuracy if scores.examples and scores.confusion.size else None
 
 
+def _first_reason(attendance: Attendance) -> str:
+    """What one of those who declined says."""
+    client, reason = next(iter(attendance.reasons.items()), (0, ""))
+    who = attendance.names.get(client, "The first of them")
+    return f"{who} says: {reason.partition('. ')[0]}" if reason else "They gave no reason"
+
+
 def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
     """A round as every coordinator sees it."""
     attendance = outcome.attendance
     return RoundRecord(
         outcome.plan.round,
-        asked=attendance.asked,
+        asked=attendance.asked - len(attendance.vacant),
         reported=len(attendance.reported),
         declined=len(attendance.declined),
         refused=len(attendance.refused),

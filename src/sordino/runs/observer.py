@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from sordino.fleets.interface import Reply
     from sordino.privacy.history import RoundReleases
     from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
+    from sordino.runs.store import Past
 
 
 class Observer:
@@ -21,6 +23,9 @@ class Observer:
 
     Calls come from the thread that runs. An error of an observer ends the run, which can be resumed.
     """
+
+    def restored(self, past: Past) -> None:
+        """First of all, where a run goes on: the rounds that are over, with who answered what."""
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Before round `first`, with what to expect; not called where a resumed run has no round left."""
@@ -33,6 +38,12 @@ class Observer:
 
     def prepared(self, attendance: Attendance) -> None:
         """After the preparation, with who answered what."""
+
+    def asking(self, step: str, clients: Sequence[int]) -> None:
+        """Real clients only: before a step of a round, or of the preparation, goes out to these clients."""
+
+    def replied(self, reply: Reply) -> None:
+        """Real clients only: as soon as something comes back; nobody has checked it yet."""
 
     def released(self, releases: Sequence[RoundReleases]) -> None:
         """After each round, before `round`: all that has left clients so far, rounds before a restart included."""
@@ -50,6 +61,10 @@ class Audience(Observer):
 
     members: tuple[Observer, ...]
 
+    def restored(self, past: Past) -> None:
+        for one in self.members:
+            one.restored(past)
+
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         for one in self.members:
             one.started(federation, preflight, first)
@@ -65,6 +80,14 @@ class Audience(Observer):
     def prepared(self, attendance: Attendance) -> None:
         for one in self.members:
             one.prepared(attendance)
+
+    def asking(self, step: str, clients: Sequence[int]) -> None:
+        for one in self.members:
+            one.asking(step, clients)
+
+    def replied(self, reply: Reply) -> None:
+        for one in self.members:
+            one.replied(reply)
 
     def released(self, releases: Sequence[RoundReleases]) -> None:
         for one in self.members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.privacy import history
-from sordino.privacy.history import RoundReleases
+from sordino.privacy.history import Holders, RoundReleases
 from sordino.privacy.statement import PlannedFor, Statement
 from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
@@ -55,10 +56,12 @@ def client_budgets(
 ) -> tuple[ClientBudget, ...]:
     """Each client's share in the releases; `spending` is what their ledgers have counted, None where nobody knows."""
     clients, epsilons = federation.clients, federation.recipe.epsilons()
+    if any(one.names for one in spent):
+        return _member_budgets(spent, clients, epsilons)
     limits = None if spending is None else federation.budgets  # real owners set their own, and tell nobody
     reports, declined = np.zeros(clients, np.int64), np.zeros(clients, np.int64)
     for one in spent:
-        for who in one.clients if one.round else ():  # before the first round nothing is reported
+        for who in one.reporters if one.round else ():  # before the first round nothing is reported
             reports[list(who)] += 1
         declined[list(one.declined)] += 1
     return tuple(
@@ -71,6 +74,29 @@ def client_budgets(
             declined=int(declined[k]),
         )
         for k in range(clients)
+    )
+
+
+def _member_budgets(
+    spent: Sequence[RoundReleases], clients: int, epsilons: Sequence[float] | None
+) -> tuple[ClientBudget, ...]:
+    """Each member's share in the releases; one for each holder of a number that changed hands."""
+    holders, reports, declined = Holders(spent, clients), Counter[int](), Counter[int]()
+    for one in spent:
+        for who in one.reporters if one.round else ():
+            for number in who:
+                reports.update(holders.of(one, number))
+        for number in one.declined:
+            declined.update(holders.of(one, number))
+    return tuple(
+        ClientBudget(
+            number,
+            epsilon=None if epsilons is None else epsilons[number],
+            reports=reports[k],
+            declined=declined[k],
+            name=label,
+        )
+        for k, (number, label) in enumerate(zip(holders.numbers, holders.labels, strict=True))
     )
 
 

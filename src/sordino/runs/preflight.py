@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.errors import InvalidInput
+from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.privacy.accountant import Account, compose
-from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release
-from sordino.privacy.ledger import cost
+from sordino.privacy.guarantee import Budget, Claim, Destination, Guarantee, Infinite, Release
+from sordino.privacy.ledger import admit, cost
 from sordino.privacy.planning import rounds_allowed
 from sordino.randomness import Keystream
 from sordino.report import expectations, head_words
@@ -357,6 +357,67 @@ def _admitted(budget: Budget, schedule: Sequence[Releases], expected: float) -> 
 
 def expected(federation: Federation, name: str, local: LocalView | None = None) -> tuple[str, ...]:
     """What to expect of a run under this name, in words. `local` is what clients saw that rehearsed a round."""
+    ahead = of_evaluation(federation, simulated=local is not None)
+    evaluation = () if ahead is None else expectations.evaluation(ahead)
+    return (*_of_training(federation, name, local), *evaluation)
+
+
+@dataclass(frozen=True)
+class EvaluationOutlook:
+    """What a private evaluation will cost, and how sure it can be."""
+
+    times: int
+    epsilon: float  #: of all of them together, for one record added or removed
+    delta: float
+    one: float  #: epsilon of one of them
+    noise: float  #: standard deviation of the noise in the count of all clients' records
+    records: int | None  #: that are set aside; None where nobody knows
+    rounds: int
+    fits: int | None  #: rounds that the smallest budget covers with their evaluations; None without a budget
+    declined: bool  #: whether a budget is in terms that say nothing of an evaluation, so that clients decline it
+
+
+def of_evaluation(federation: Federation, *, simulated: bool) -> EvaluationOutlook | None:
+    """Look ahead to the private evaluation of a wired recipe; None where it has none."""
+    evaluation, rounds = federation.evaluation, federation.recipe.rounds.count
+    if evaluation is None:
+        return None
+    target, cells = evaluation.spec.target, evaluation.tallying.cells
+    return EvaluationOutlook(
+        evaluation.spec.times(rounds),
+        target.epsilon,
+        target.delta,
+        evaluation.epsilon,
+        math.sqrt(federation.clients * cells) * evaluation.counts.deviation,
+        sum(map(len, federation.held_out)) if simulated else None,
+        rounds,
+        *_covered_rounds(federation),
+    )
+
+
+def _covered_rounds(federation: Federation) -> tuple[int | None, bool]:
+    """How many rounds the smallest budget covers, evaluations included, and whether it can count these at all."""
+    evaluation = federation.evaluation
+    if evaluation is None or not federation.budgets:
+        return None, False
+    client = min(range(federation.clients), key=lambda k: federation.budgets[k].limit if federation.budgets else 0)
+    ledger = federation.ledger()
+    assert ledger is not None
+    standing, own = ledger.standing(client), federation.method.class_of(client)
+    (evaluated,) = evaluation.releases("planned", 1)
+    declined = standing.budget is not None and math.isinf(cost(standing.budget, evaluated))
+    declined = declined and evaluated.what not in standing.consents.unproven
+    for round, releases in enumerate(_rounds(federation)[1][own], 1):
+        asked = (*releases, evaluated) if evaluation.due(round) and not declined else releases
+        try:
+            for release in asked:
+                standing = admit(standing, release, Destination())
+        except (BudgetExceeded, ConsentMissing):
+            return round - 1, declined
+    return federation.recipe.rounds.count, declined
+
+
+def _of_training(federation: Federation, name: str, local: LocalView | None) -> tuple[str, ...]:
     if (preparation := federation.method.preparation(name)) is not None:
         return expectations.sentences(of_preparation(federation, preparation))
     own = (expectations.OWN_LIMITS,) if federation.budgets and local is None else ()

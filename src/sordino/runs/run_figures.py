@@ -16,7 +16,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.spending import RoundSpending, spending
 from sordino.privacy.statement import Statement, View
-from sordino.report.records import Result, RoundRecord
+from sordino.report.records import PrivateScores, Result, RoundRecord, plain
 from sordino.report.statement import adversary, to_json
 from sordino.runs.validation_scores import score_releases
 
@@ -114,15 +114,18 @@ class RunFigures:
 
 
 def flat(record: RoundRecord) -> dict[str, Any]:
-    """A round's figures by name; those of tables inside it as `simulation.train_loss`."""
+    """A round's figures by name; those of tables inside it as `simulation.train_loss` or `private.accuracy`."""
     found: dict[str, Any] = {}
     for part in fields(record):
         value = getattr(record, part.name)
-        if is_dataclass(value):
+        if isinstance(value, PrivateScores):
+            found |= {f"{part.name}.{own.name}": own.value for own in value.figures}
+            found |= {f"{part.name}.{own.name}": getattr(value, own.name) for own in fields(value)[1:]}
+        elif is_dataclass(value):
             found |= {f"{part.name}.{own.name}": getattr(value, own.name) for own in fields(value)}
         elif isinstance(value, Mapping):
             found |= {f"{part.name}.{name}": own for name, own in value.items()}
-        elif not (value is None and part.name == "simulation"):
+        elif not (value is None and part.name in ("simulation", "private")):
             found[part.name] = value
     return found
 
@@ -141,6 +144,7 @@ def figures(result: Result, statement: Statement | None, folder: Path | None) ->
     )  # fmt: skip
     return {
         **{name: getattr(result, name) for name in names},
+        **({} if result.private is None else {"private": plain(result.private)}),
         "statement": None if statement is None else to_json(statement),
         "folder": None if folder is None else str(folder),
         "files": [str(path) for path in files],

@@ -153,11 +153,14 @@ def _name(store: JournalStore, past: Past, recipe: Recipe, setup: CoordinatorSet
 
 def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: SigningKey) -> dict[int, str]:
     """Hand out invitations: who does not take part, and why. Too few at the start are refused."""
-    found = invitations(parts, name, key, past.receipts, fleet.groups)
+    coming = 1 if past.checkpoint is None else past.checkpoint.state.round + 1
+    found = invitations(parts, name, key, _receipts(past, fleet, coming), fleet.groups)
     absent = {client: printable(why) for client, why in fleet.invite(found).items()}
     quorum = parts.recipe.rounds.quorum
     if past.checkpoint is None and parts.clients - len(absent) < quorum:
-        reasons = "; ".join(f"client {client}: {reason}" for client, reason in sorted(absent.items())[:5])
+        names = fleet.names(coming)
+        called = {client: names.get(client, f"client {client}") for client in absent}
+        reasons = "; ".join(f"{called[client]}: {reason}" for client, reason in sorted(absent.items())[:5])
         raise TooFewClients(
             f"{parts.clients - len(absent)} of {parts.clients} clients take part in {name}, and the quorum is {quorum} "
             f"({reasons}). An owner who has not agreed yet finds the invitation in the client's folder: sordino client "
@@ -166,6 +169,16 @@ def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: Signing
             "Then start again"
         )
     return absent
+
+
+def _receipts(past: Past, fleet: Fleet, coming: int) -> dict[int, bytes]:
+    """The receipts that members gave: none goes to whoever came in the place of its giver, who could not read it."""
+    before: dict[int, str] = {}
+    for spent in past.spent:
+        before.update(spent.names)
+    names = [fleet.names(coming), fleet.names(coming + 1)]  # where a round was interrupted, the next is there already
+    changed = {client for own in names for client in before if own.get(client) != before[client]}
+    return {client: receipt for client, receipt in past.receipts.items() if client not in changed}
 
 
 def invitations(
@@ -199,6 +212,21 @@ class RealClients(ClientSide):
         self.fleet = SignedFleet(fleet, key, terms.digest)
         self._releases = parts.releases
         self._seen: dict[tuple[str, int], Seen] = {}
+        self._prepares = parts.method.preparation(name) is not None
+        self._prepared: set[tuple[int, str | None]] = set()  # numbers and names of those who may have prepared
+
+    def restore(self, past: Past) -> None:
+        """Remember who may have prepared."""
+        for spent in past.spent:
+            self._note_prepared(spent)
+
+    def _note_prepared(self, spent: RoundReleases) -> None:
+        if spent.round == 0:
+            self._prepared |= {(client, spent.names.get(client)) for who in spent.clients for client in who}
+
+    def _can_report(self, client: int, round: int, name: str | None) -> bool:
+        """Whether a client could release anything in a round: without the preparation it refuses every round."""
+        return round == 0 or not self._prepares or bool({(client, name), (client, None)} & self._prepared)
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         """What left in a round: of everybody who was asked and did not decline at once.
@@ -207,14 +235,17 @@ class RealClients(ClientSide):
         it never saw it. Nor does it know what came before a restart: a client that declines then may have reported.
         """
         releases = tuple(tuple(own) for own in self._releases(plan))
-        spared = set(attendance.declined) if sent == 1 else set()
+        names = self.fleet.names(plan.round)
+        spared = {*attendance.declined, *attendance.vacant} if sent == 1 else attendance.vacant
         by_class: list[list[int]] = [[] for _ in releases]
         for client in attendance.clients if sent == 1 else attendance.chosen:
-            if client not in spared and releases:
+            if client not in spared and releases and self._can_report(client, plan.round, names.get(client)):
                 by_class[self._method.class_of(client)].append(client)
         reasons = attendance.reasons
         declined = {client: reasons.get(client, "no reason was given") for client in sorted(attendance.declined)}
-        return RoundReleases(plan.round, releases, tuple(by_class), declined)
+        spent = RoundReleases(plan.round, releases, tuple(by_class), declined, names)
+        self._note_prepared(spent)
+        return spent
 
     def score(self, state: State, exam: str) -> Scores:
         """The common model on an exam; of models that only clients can see through, nothing."""

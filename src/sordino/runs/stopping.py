@@ -64,12 +64,17 @@ class Stopping:
         self._admits_newcomers = admits_newcomers
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._released: set[int] = set()  # clients that may have released something
+        self._names: dict[int, str] = {}  # who held which number last
 
     def note_answers(self, spent: RoundReleases) -> None:
         """Remember who declined in a round, and who no longer does."""
         declined = spent.declined.keys()
+        changed = {client for client, name in spent.names.items() if self._names.get(client, name) != name}
+        self._unwilling -= changed  # a new member has a budget of its own
+        self._released -= changed
+        self._names.update(spent.names)
         self._unwilling.update(declined & self._released if self._admits_newcomers else declined)
-        self._unwilling.difference_update(*spent.clients)
+        self._unwilling.difference_update(*spent.reporters)
         self._released.update(*spent.clients)
 
     def reason(self, progress: Progress, round: int, records: Sequence[RoundRecord]) -> str | None:

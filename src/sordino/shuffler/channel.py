@@ -78,23 +78,35 @@ class ServiceChannel(Channel):
         for earlier in range(max(1, terms.round - EARLIER), terms.round):  # counted for good: their state is on disk
             self.let_go(earlier, terms.classes)
         try:
-            patiently(lambda: self._access.remote.open_round(terms), GRACE)
+            crowd = self._crowd(terms)
         except (Rejected, ShufflerUnreachable) as error:
             yield from (Lost(group, str(error)) for group in members)
             return
         until = time.monotonic() + terms.seconds + GRACE
-        sent = {client for client, _ in exchange("post", dict.fromkeys(clients, plan))}
+        able = [
+            client for own in members.values() if len(own) >= crowd for client in own
+        ]  # of others nothing may leave
+        sent = {client for client, _ in exchange("post", dict.fromkeys(able, plan))} if able else set()
         for group, own in members.items():
-            yield self._found(terms, group, [c for c in own if c in sent], own, until)
+            yield self._found(terms, group, [c for c in own if c in sent], own, crowd, until)
+
+    def _crowd(self, terms: Terms) -> int:
+        """Open a round; how many reports of a class the shuffler mixes at least: its own number, or the recipe's."""
+        remote = self._access.remote
+        patiently(lambda: remote.open_round(terms), GRACE)
+        return max(self._given.at_least, patiently(lambda: remote.announced(terms.round), GRACE).at_least)
 
     def _found(
-        self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float
+        self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], crowd: int, until: float
     ) -> ReportSum | Lost:
+        short = len(sent) < crowd  # the others declined or are gone: there is nothing to wait for
         try:
-            if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
+            if short:
                 patiently(lambda: self._access.remote.withdraw(terms.round, group), GRACE)
             batch = self._batch(terms.round, group, until)
-        except (Rejected, ShufflerUnreachable) as error:
+        except Rejected as error:
+            return Lost(group, _too_few(group, len(sent), len(asked), crowd) if short else str(error))
+        except ShufflerUnreachable as error:
             return Lost(group, str(error))
         if batch is None:
             return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
@@ -117,6 +129,19 @@ class ServiceChannel(Channel):
         for group in range(classes):
             with suppress(Rejected, ShufflerUnreachable):
                 self._access.remote.taken(round, group)
+
+
+def _too_few(group: int, sent: int, asked: int, crowd: int) -> str:
+    """Why the shuffler lets nothing of a class go."""
+    if asked < crowd:
+        return (
+            f"the shuffler mixes at least {crowd} clients, and class {group} has {asked} in this round: nobody of it "
+            "was asked. Let more take part, or lower --at-least of `sordino shuffler serve` and method.channel.at_least"
+        )
+    return (
+        f"the shuffler mixes at least {crowd} clients, and {sent} of {asked} of class {group} sent their reports: it "
+        "deleted them unopened"
+    )
 
 
 __all__ = ["Access", "ServiceChannel"]

@@ -9,9 +9,10 @@ the server says that it has them; then they are gone.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,12 @@ from sordino.storage.sqlite import Database
 
 FILE = "shuffler.sqlite"
 SERVER_TOKEN = "server.token"
+CLIENT_TOKEN = "shuffler.token"  #: what owners' commands call the file with their token
 LONGEST_LATENCY = 86_400.0
 PIECE_BYTES = 2**25  #: of a batch, mixed at a time
 MOST_POSITIONS = 4096  #: of a batch, mixed at a time
 FORMAT = 2
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _CUT_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"  #: what the log still holds of who sent what goes too
 
@@ -97,6 +100,23 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
     return Unavailable("the shuffler cannot write now: nothing was accepted. Send it again")
 
 
+def token_files(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Where the tokens of clients lie in a shuffler's folder, until each owner has its own."""
+    if wrong := [name for name in names if not _FILE_NAME.fullmatch(name)]:
+        raise InvalidInput(
+            f"a client's token lies in a folder of its name, so a name has letters, digits, dots, - and _ and begins "
+            f"with a letter or digit, got {wrong[0]!r}"
+        )
+    return {name: folder / "tokens" / name / CLIENT_TOKEN for name in names}
+
+
+def write_tokens(files: Mapping[str, Path], tokens: Mapping[str, str]) -> None:
+    """Write each token into its file, readable by its owner only."""
+    for name, token in tokens.items():
+        make_folder(files[name].parent, 0o700)
+        write_whole(files[name], token.encode() + b"\n", 0o600)
+
+
 def _hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
@@ -141,8 +161,13 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
 
     # --- who may speak
 
-    def register(self, names: Sequence[str]) -> dict[str, str]:
-        """Tokens for new clients, by name: they are shown here and kept as hashes only."""
+    def register(
+        self, names: Sequence[str], hand_out: Callable[[dict[str, str]], None] = lambda tokens: None
+    ) -> dict[str, str]:
+        """Tokens for new clients, by name: they are shown here and kept as hashes only.
+
+        `hand_out` gets them before anybody is registered; if it fails, nobody is.
+        """
         for name in names:
             if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
                 raise InvalidInput(f"a client's name has 1 to {LONGEST_NAME} printable letters, got {name!r}")
@@ -151,6 +176,7 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
             known = {name for (name,) in self._db.rows("SELECT name FROM clients")}
             if known & set(names) or len(tokens) < len(names):
                 raise InvalidInput("a client of that name is registered already: nobody was registered")
+            hand_out(tokens)
             rows = ((name, _hash(token)) for name, token in tokens.items())
             self._db.execute_each("INSERT INTO clients (name, token) VALUES (?, ?)", rows)
         return tokens
@@ -378,6 +404,7 @@ class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
 
 
 __all__ = [
+    "CLIENT_TOKEN",
     "FILE",
     "SERVER_TOKEN",
     "Contradiction",
@@ -386,4 +413,6 @@ __all__ = [
     "NotYet",
     "Over",
     "Unavailable",
+    "token_files",
+    "write_tokens",
 ]

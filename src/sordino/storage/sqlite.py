@@ -11,6 +11,8 @@ from typing import Any
 
 from sordino.errors import InvalidInput
 
+CAN_SHRINK = 2  #: SQLite's number for `auto_vacuum=INCREMENTAL`: free pages can be cut off the file
+
 
 class Database:
     """An open SQLite file, for all threads of one process; close it.
@@ -110,10 +112,25 @@ class Database:
                     self.connection.execute("ROLLBACK")
                 raise
 
+    def shrink(self) -> None:
+        """Give free pages back to the disk, in one transaction.
+
+        They are cut off where the file was made with `auto_vacuum=CAN_SHRINK`; another file is written anew, once,
+        which needs room for a second one.
+        """
+        with self.lock, self.translated():
+            if not self.one("PRAGMA freelist_count")[0]:
+                return
+            if self.one("PRAGMA auto_vacuum")[0] == CAN_SHRINK:
+                self.connection.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after one page
+            else:
+                self.execute(f"PRAGMA auto_vacuum = {CAN_SHRINK}")
+                self.execute("VACUUM")
+
     def close(self) -> None:
         """Let go of the file."""
         with self.lock:
             self.connection.close()
 
 
-__all__ = ["Database"]
+__all__ = ["CAN_SHRINK", "Database"]

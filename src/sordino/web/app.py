@@ -5,60 +5,38 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from mimetypes import guess_type
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
-from weakref import WeakValueDictionary
+from typing import Annotated
+from urllib.parse import quote
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from fastapi.routing import APIRoute
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException as AnyHttpError
-from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 import sordino
 from sordino.errors import InvalidInput
 from sordino.storage.files import NotWritten
+from sordino.web.access import Gate, Role, is_own
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
-from sordino.web.doorway import Doorway, room_for
-from sordino.web.headers import REPORT_POLICY, SecurityHeaders
+from sordino.web.event_stream import BEAT, stream
+from sordino.web.headers import REPORT_POLICY
 from sordino.web.hosted_federation import HostedFederation
-from sordino.web.limits import Attempts, Limits, Watchers, network
+from sordino.web.limits import Attempts, Limits, network
 from sordino.web.page_task import PROTOCOL
 from sordino.web.places import TurnedAway
-from sordino.web.request_rate import RateLimit
+from sordino.web.premises import PAGE, InPieces, Premises, add_page, detail_answer, file_answer, make_app
 
-PAGE = Path(__file__).with_name("page")  #: what `make page` builds
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
-BEAT = 1.0  #: seconds between looks at what has changed
-STILL = 5.0  #: seconds after which an event stream says that it is alive
 MOST_ROUNDS = 1000  #: that pages take part in
-PIECE = 2**16  #: bytes of a large answer that are sent at once
-WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
-LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
-#: what proxies add: visitors may write anything into it, and some proxies call this machine's name for them
-PASSED_ON = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-
-NOT_BUILT = (
-    "This server runs, but its web page was not built. In the folder of the source: make page (or npm ci and npm run "
-    "build in web/), then start the server again.\nNative clients can join already: sordino join URL --data ... "
-    "--budget ...\n"
-)
 
 
 @dataclass
-class Site:
+class Site(Premises):
     """What a server hosts, and its rules."""
 
     federations: dict[str, HostedFederation]
@@ -67,18 +45,13 @@ class Site:
     page: Path = PAGE
     address: str = ""  #: that participants open, if not the one that the operator does
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
+    gate: Gate = field(default_factory=Gate)  #: who the operator is
     connections: dict[Connection, None] = field(default_factory=dict)
-    stopping: bool = False
-    encoded: dict[tuple[str, str], tuple[object, str]] = field(default_factory=dict)  #: version and JSON of views
-    answers: WeakValueDictionary[Hashable, Response] = field(default_factory=WeakValueDictionary)  #: on their way
     attempts: Attempts = field(init=False)
-    watchers: Watchers = field(init=False)
-    doorway: Doorway = field(init=False)
     renewing: asyncio.Lock = field(default_factory=asyncio.Lock)  #: for a new beginning, or a new link
 
     def __post_init__(self) -> None:
-        self.doorway = Doorway(self.limits, room_for(self.limits))
-        self.watchers = Watchers(self.limits, self.doorway.room)
+        self.open_doors()
         self.attempts = Attempts(self.limits.refused, self.limits.within)
 
     def find(self, name: str) -> HostedFederation:
@@ -87,12 +60,10 @@ class Site:
             raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
         return self.federations[name]
 
-    def encode(self, hosted: HostedFederation, view: str, version: object) -> str:
-        """JSON of a view of a federation, made once for each version: whoever asks again and again costs little."""
-        key = hosted.federation, view
-        if self.encoded.get(key, (None, ""))[0] != version:
-            self.encoded[key] = version, json.dumps(getattr(hosted, view)(), allow_nan=False)
-        return self.encoded[key][1]
+    def is_operator(self, request: Request) -> bool:
+        """Whether the operator asks."""
+        rights = self.gate.rights(request)
+        return rights is not None and rights.role is Role.OPERATOR
 
     @property
     def largest_message(self) -> int:
@@ -118,12 +89,7 @@ def create_app(site: Site) -> FastAPI:
             for hosted in site.federations.values():
                 await asyncio.to_thread(hosted.stop)
 
-    app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
-    app.router.route_class = _Route
-    app.add_middleware(RateLimit, limits=site.limits)
-    app.add_middleware(SecurityHeaders)
-    for kind in (AnyHttpError, RequestValidationError, InvalidInput):
-        app.add_exception_handler(kind, _refused)
+    app = make_app(site, lifespan=life)
     _add_federations(app, site)
     _add_places(app, site)
     _add_start(app, site)
@@ -131,28 +97,8 @@ def create_app(site: Site) -> FastAPI:
     _add_again(app, site)
     _add_downloads(app, site)
     _add_participants(app, site)
-    _add_page(app, site)
+    add_page(app, site)
     return app
-
-
-class _Route(APIRoute):
-    """Answers HEAD as it would answer GET; uvicorn leaves the body out."""
-
-    def __init__(self, path: str, endpoint: Callable[..., object], **options: Any) -> None:
-        if options.get("methods") == ["GET"]:
-            options["methods"] = ["GET", "HEAD"]
-        super().__init__(path, endpoint, **options)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    match error:
-        case AnyHttpError():
-            said = "there is nothing here" if error.detail == "Not Found" else error.detail
-            return JSONResponse({"error": said}, error.status_code, headers=error.headers)
-        case RequestValidationError():
-            names = ", ".join(str(each["loc"][-1]) for each in error.errors())
-            return JSONResponse({"error": f"{names}: not what this address takes, such as sample?client=0"}, 400)
-    return JSONResponse({"error": str(error)}, 400)
 
 
 # --- what may be read -------------------------------------------------------------------------------------------------
@@ -177,26 +123,24 @@ def _add_federations(app: FastAPI, site: Site) -> None:
     @app.get("/api/federations/{name}")
     async def federation(name: str, request: Request) -> Response:
         hosted = site.find(name)
-        live = hosted.live() if _for_operator(site, request) else None
-        own = _at_this_machine(request)
+        own = site.is_operator(request)
         short = {
             **hosted.summary(),
-            "live": live,
+            "live": hosted.live() if own or site.live_for_all else None,
             "may_free": own,
             "link": _link(site, hosted, request) if own else None,
         }
         long = {
-            "history": site.encode(hosted, "history", hosted.last_round),
-            "statement": site.encode(hosted, "statement", hosted.state == "finished"),
+            "history": site.encode((hosted.federation, "history"), hosted.last_round, hosted.history),
+            "statement": site.encode((hosted.federation, "statement"), hosted.statement_changes, hosted.statement),
             "task": hosted.task.body.decode(),
         }
-        parts = (f', "{key}": {value}' for key, value in long.items())
-        return _InPieces(json.dumps(short, allow_nan=False)[:-1] + "".join(parts) + "}", media_type="application/json")
+        return detail_answer(short, long)
 
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:
         hosted = site.find(name)
-        return _InPieces(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
+        return InPieces(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
 
     @app.get("/api/federations/{name}/sample")
     def sample(name: str, client: int = 0) -> Response:  # in a thread: megabytes, while participants wait for the loop
@@ -218,42 +162,14 @@ def _add_federations(app: FastAPI, site: Site) -> None:
             "public": True,
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
-        answer = _InPieces(json.dumps(content), media_type="application/json")
+        answer = InPieces(json.dumps(content), media_type="application/json")
         return site.answers.setdefault((hosted.federation, "sample", client), answer)
 
     @app.get("/api/federations/{name}/events")
     async def events(name: str, request: Request, after: int | None = None) -> Response:
-        hosted = site.find(name)
-        address = network(request.client.host if request.client is not None else "")
-        _require_room(site.watchers, address, name)
-        if request.method == "HEAD":  # nobody would read the events
-            return StreamingResponse(iter(()), media_type="text/event-stream")
-        known = hosted.last_round if after is None else after
-        return _Watched(_events(site, name, _for_operator(site, request), known), site.watchers, address)
-
-
-def _require_room(watchers: Watchers, address: str, name: str) -> None:
-    """Refuse one event stream too many: one visitor must not hold all that there are."""
-    instead = f"read /api/federations/{name} from time to time instead"
-    later = {"Retry-After": f"{WATCH_AGAIN:g}"}
-    if watchers.has_all(address):
-        raise HTTPException(
-            429,
-            f"{watchers.each} event streams are open from your network address, and one address may open no more: "
-            f"close some, {instead}, or ask the operator to allow more (--per-address)",
-            later,
-        )
-    if watchers.full:
-        raise HTTPException(503, f"too many watch this server already: try again later, or {instead}", later)
-
-
-def _for_operator(site: Site, request: Request) -> bool:
-    """Whether somebody at this machine asks, who may see each participant: who was here when, and who was late.
-
-    What a proxy on this machine passes on says so, or comes to another host; so does what a page from elsewhere asks
-    for whose name was made to point here.
-    """
-    return site.live_for_all or _at_this_machine(request)
+        site.find(name)
+        live = site.live_for_all or site.is_operator(request)
+        return stream(site, request, name, lambda: site.federations[name], after=after, live=live)
 
 
 def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
@@ -264,72 +180,6 @@ def _link(site: Site, hosted: HostedFederation, request: Request) -> str | None:
     return None if hosted.by_invitation else f"{address}/#/{quote(hosted.name)}"
 
 
-def _at_this_machine(request: Request) -> bool:
-    address = request.client.host if request.client is not None else ""
-    passed_on = any(name in request.headers for name in PASSED_ON)
-    return address in LOCAL and request.url.hostname in LOCAL and not passed_on
-
-
-class _InPieces(Response):
-    """A large answer. What slow readers have not taken yet is there once, for all who are sent the same."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = list(self.raw_headers)
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        for first in range(0, len(self.body), PIECE):
-            piece = bytes(self.body[first : first + PIECE])
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body"})
-
-
-class _Watched(StreamingResponse):
-    """The events of one who watches, counted from the moment they are promised until they end."""
-
-    def __init__(self, events: AsyncIterator[str], watchers: Watchers, address: str) -> None:
-        super().__init__(events, media_type="text/event-stream")
-        self._watchers, self._address = watchers, address
-        watchers.come(address)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._watchers.go(self._address)
-
-
-async def _events(site: Site, name: str, operator: bool, rounds: int) -> AsyncIterator[str]:
-    """Server-sent events: what has changed, once a second at most; of single participants only to the operator.
-
-    They begin with the rounds after those that are known already, the first `rounds`. Where the federation begins anew,
-    its summary comes first.
-    """
-    number, seen, still = 0, -1, 0.0
-    hosted = site.federations[name]
-    while not site.stopping:
-        news: list[tuple[str, str]] = []
-        if (now := site.federations[name]) is not hosted:
-            hosted, rounds, seen = now, 0, -1
-            news.append(("summary", site.encode(hosted, "summary", hosted.changes)))
-        if hosted.changes != seen:
-            over = hosted.state in ("finished", "failed")
-            fresh = hosted.history(rounds)
-            rounds = max([rounds, *(entry["round"] for entry in fresh)])
-            seen = hosted.changes
-            summary, live = (site.encode(hosted, view, seen) for view in ("summary", "live"))
-            news += [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
-            news += [("summary", summary), *([("live", live)] if operator else [])]
-            news += [("ended", summary)] if over else []
-            still = 0.0
-        elif still >= STILL:
-            yield "event: still\ndata: {}\n\n"  # a comment would be seen by proxies, and not by the page
-            still = 0.0
-        for kind, content in news:
-            number += 1
-            yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
-        await asyncio.sleep(BEAT)
-        still += BEAT
-
-
 # --- what the operator may change -------------------------------------------------------------------------------------
 
 FREED = "the operator of this server has freed your place: ask them, or join again later"
@@ -338,7 +188,7 @@ FREED = "the operator of this server has freed your place: ask them, or join aga
 def _add_places(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/places/{client}")
     async def free(name: str, client: int, request: Request) -> Response:
-        _require_operator(request)
+        site.gate.require_operator(request)
         hosted = site.find(name)
         member = hosted.free_place(client)
         if member is None:
@@ -358,7 +208,7 @@ def _add_places(app: FastAPI, site: Site) -> None:
 def _add_start(app: FastAPI, site: Site) -> None:
     @app.post("/api/federations/{name}/start")
     async def start(name: str, request: Request) -> Response:
-        _require_operator(request)
+        site.gate.require_operator(request)
         try:
             site.find(name).begin()
         except InvalidInput as error:
@@ -369,7 +219,7 @@ def _add_start(app: FastAPI, site: Site) -> None:
 def _add_again(app: FastAPI, site: Site) -> None:
     @app.post("/api/federations/{name}/again")
     async def again(name: str, request: Request) -> Response:
-        _require_operator(request)
+        site.gate.require_operator(request)
         wanted = _renewal_request(await request.body())
         async with site.renewing:
             before = site.find(name)
@@ -412,7 +262,7 @@ def _renewal_request(body: bytes) -> _RenewalRequest:
 def _add_link(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/link")
     async def revoke(name: str, request: Request) -> Response:
-        _require_operator(request)
+        site.gate.require_operator(request)
         async with site.renewing:  # a federation that begins anew reads the key that is written here
             hosted = site.find(name)
             if hosted.link is None:
@@ -422,27 +272,6 @@ def _add_link(app: FastAPI, site: Site) -> None:
             except NotWritten as error:
                 raise HTTPException(503, f"the link is still the same: {error}") from None
         return Response(status_code=204)
-
-
-def _require_operator(request: Request) -> None:
-    """Refuse whoever is not at this machine, and pages of others in the operator's browser."""
-    if not _at_this_machine(request) or not _of_own_page(request.headers):
-        raise HTTPException(403, "only the operator may do this: open /live on the server's own machine, as localhost")
-
-
-def _of_own_page(headers: Headers) -> bool:
-    """Whether a request comes from this server's own page, or from no page: any page in a browser can reach it."""
-    origin = headers.get("origin")
-    own = origin is None or _is_own(origin, headers)
-    return own and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-
-
-def _is_own(origin: str, headers: Headers) -> bool:
-    try:
-        place = urlsplit(origin)
-        return place.scheme in ("http", "https") and bool(place.netloc) and place.netloc == headers.get("host")
-    except ValueError:
-        return False
 
 
 def _add_downloads(app: FastAPI, site: Site) -> None:
@@ -455,7 +284,7 @@ def _add_downloads(app: FastAPI, site: Site) -> None:
         hosted = site.find(name)
         round, found = hosted.model()
         headers = {"X-Sordino-Round": str(round)}
-        answer = _InPieces(found.tobytes(), media_type="application/octet-stream", headers=headers)
+        answer = InPieces(found.tobytes(), media_type="application/octet-stream", headers=headers)
         return site.answers.setdefault((hosted.federation, "model", round), answer)
 
     @app.get("/api/federations/{name}/model.safetensors")
@@ -473,46 +302,7 @@ def _download(site: Site, name: str, file: str, headers: dict[str, str]) -> Resp
     if not path.is_file():
         raise HTTPException(404, f"{name} is not over yet: {file} is written when it is")
     called = f"; filename*=utf-8''{quote(f'{name}-{file}', safe='')}"
-    return _file(site, path, {**headers, "Content-Disposition": headers["Content-Disposition"] + called})
-
-
-def _file(site: Site, path: Path, headers: dict[str, str]) -> Response:
-    """A file in memory, once for all who are sent it: an open file for each of them would use up the descriptors."""
-    state = path.stat()
-    key = (path, state.st_mtime_ns, state.st_size, *headers.items())
-    if (same := site.answers.get(key)) is not None:
-        return same
-    kind = guess_type(path.name)[0] or "application/octet-stream"
-    return site.answers.setdefault(key, _InPieces(path.read_bytes(), media_type=kind, headers=headers))
-
-
-# --- the page ---------------------------------------------------------------------------------------------------------
-
-
-def _add_page(app: FastAPI, site: Site) -> None:
-    @app.get("/")
-    @app.get("/live")
-    def page(request: Request) -> Response:  # in a thread: a file is read
-        path = site.page / ("live.html" if request.url.path == "/live" else "index.html")
-        return _file(site, path, {}) if path.is_file() else PlainTextResponse(NOT_BUILT, 503)
-
-    @app.get("/assets/{name:path}")
-    def asset(name: str) -> Response:
-        found = _within(site.page / "assets", name)
-        return _file(site, found, {"Cache-Control": "public, max-age=31536000, immutable"})
-
-    @app.get("/{name}")
-    def other(name: str) -> Response:
-        return _file(site, _within(site.page, name), {"Cache-Control": "no-cache"})
-
-
-def _within(folder: Path, name: str) -> Path:
-    """A file of a folder, by plain names only."""
-    parts = name.split("/")
-    path = folder.joinpath(*parts)
-    if not all(_FILE.fullmatch(part) for part in parts) or not path.is_file():
-        raise HTTPException(404, "there is nothing here")
-    return path
+    return file_answer(site, path, {**headers, "Content-Disposition": headers["Content-Disposition"] + called})
 
 
 # --- participants -----------------------------------------------------------------------------------------------------
@@ -541,7 +331,7 @@ _STRANGER = (
 def _welcome_origin(socket: WebSocket, site: Site) -> bool:
     """Browsers say where a page comes from, native clients say nothing."""
     origin = socket.headers.get("origin")
-    return origin is None or origin in site.origins or _is_own(origin, socket.headers)
+    return origin is None or origin in site.origins or is_own(origin, socket.headers)
 
 
 async def _participate(socket: WebSocket, site: Site, hosted: HostedFederation, credit: Credit) -> None:

@@ -32,7 +32,6 @@ from sordino.web.limits import Bucket, Limits, network
 SPARE = 96  #: descriptors for files, and for connections that are accepted or closed in the same moment
 FEWEST = 16  #: connections for which there is room in any case
 LAST_WORDS = 5.0  #: seconds that a connection which has ended has for what was sent last
-BODY = 2**12  #: bytes of a request's body that are read: the operator sends a few, and nobody else any
 PIECE = 2**11  #: bytes that are read before it is looked at what they cost
 SMALL = 2**10  #: bytes of a frame from which on it costs its sender more than this server
 _TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -197,7 +196,7 @@ class GuardedHttp(H11Protocol):
         """Read on; a body may consist of thousands of empty chunks, and nothing here takes a long one."""
         super().data_received(piece)
         self._body = self._body + len(piece) if self.conn.their_state is h11.SEND_BODY else 0
-        if self._body > BODY:
+        if self._body > self._doorway.limits.body:
             self.visit.transport.abort()
 
     def on_response_complete(self) -> None:

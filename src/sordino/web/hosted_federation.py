@@ -387,6 +387,8 @@ class HostedFederation(Observer):
 
     # --- what is shown
 
+    audience = None  #: all who are shown the same view: what is not for everybody is left out as a whole
+
     @property
     def state(self) -> State:
         """Where the federation stands; an open round that lacks participants waits for them."""
@@ -492,6 +494,11 @@ class HostedFederation(Observer):
             "bytes_up": sum(record.bytes_up for record in self._history),
             "bytes_down": sum(record.bytes_down for record in self._history),
         }
+
+    @property
+    def statement_changes(self) -> int:
+        """Grows when the statement changes: once, when the federation is over."""
+        return int(self._state == "finished")
 
     def statement(self) -> JsonObject:
         """About the whole schedule, until the federation is over; then about what was really released."""

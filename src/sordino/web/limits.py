@@ -24,6 +24,7 @@ class Limits:
     frames_burst: float = 1000.0  #: and at once
     first_frames: float = 16.0  #: small frames of a connection before its hello was accepted
     request: float = 10.0  #: seconds in which an HTTP request arrives, headers and body, and a TLS handshake is done
+    body: int = 2**12  #: bytes of a request's body that are read: the operator sends a few, and nobody else any
     requests: float = 10.0  #: HTTP requests of one address each second, and one more for each place that it may take
     requests_burst: float = 20.0  #: seconds of them at once
     turn: float = 10.0  #: seconds that a request beyond them waits; where it would be longer, it is refused

@@ -88,6 +88,8 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
             "the number of a person's records does not leave a page in the clear (mean, or webfed's noisy-samples)",
         )
     yield from method.page_obstacles()
+    if recipe.evaluation.private is not None:
+        yield "evaluation.private", "pages set no records aside: leave it out, and score the model on a test set"
     if recipe.model.is_own:
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if (task := recipe.data.task) is not None and task.kind not in CLASSES_ALONE:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 import uvicorn
+from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from sordino.errors import SordinoError
 from sordino.web.app import Site, create_app
 from sordino.web.doorway import GuardedHttp, GuardedWebSocket, Handshake
+from sordino.web.premises import Premises
 from sordino.wire.tls_address import TlsAddress
 
 UNSENT = 60_000  #: milliseconds that sent bytes may wait for a peer that does not take them
@@ -28,14 +32,14 @@ class NotListening(SordinoError):
 class GuardedServer(uvicorn.Server):
     """Accepts few at a time and has TLS begin in the doorway; tells event streams to end before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, premises: Premises, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._site, self._ready = site, ready
+        self._premises, self._ready = premises, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         config = self.config
         if config.ssl is not None:
-            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
+            guard = functools.partial(Handshake, doorway=self._premises.doorway, context=config.ssl)
             config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
         await super().startup(sockets)
         if self.started:
@@ -44,12 +48,15 @@ class GuardedServer(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._site.stopping = True
+        self._premises.stopping = True
         await super().shutdown(sockets)
 
 
-def listen(place: TlsAddress) -> socket.socket:
-    """A listening socket; a peer that takes nothing for long is dropped by the system itself."""
+def listen(place: TlsAddress, option: str = "--port or --host") -> socket.socket:
+    """A listening socket; a peer that takes nothing for long is dropped by the system itself.
+
+    `option` is what the command calls its address.
+    """
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -62,15 +69,15 @@ def listen(place: TlsAddress) -> socket.socket:
     except OSError as error:
         listening.close()
         raise NotListening(
-            f"cannot listen at {place.host}:{place.port} ({error.strerror or error}): give another --port or --host"
+            f"cannot listen at {place.host}:{place.port} ({error.strerror or error}): give another {option}"
         ) from None
     return listening
 
 
-def config_for(site: Site, place: TlsAddress) -> uvicorn.Config:
-    """The uvicorn settings of a site."""
+def config_for(site: Premises, app: Starlette, place: TlsAddress) -> uvicorn.Config:
+    """The uvicorn settings of a site's app."""
     return uvicorn.Config(
-        create_app(site),
+        app,
         http=functools.partial(GuardedHttp, doorway=site.doorway),  # type: ignore[arg-type]
         loop="asyncio",  # uvloop loses TLS handshakes that begin with a paused transport (`Handshake`)
         ws=GuardedWebSocket,
@@ -92,11 +99,32 @@ def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
     with closing(listen(place)) as listening:
         port = listening.getsockname()[1]
-        server = GuardedServer(config_for(site, place), site, lambda: ready(port))
+        server = GuardedServer(config_for(site, create_app(site), place), site, lambda: ready(port))
         with suppress(KeyboardInterrupt), _ending_in_order():
             server.run(sockets=[listening])
         if not server.started:
             raise NotListening("the server could not start: what it said above is the reason")
+
+
+@contextmanager
+def serve_in_thread(
+    premises: Premises, app: FastAPI, place: TlsAddress, *, option: str = "--port or --host"
+) -> Iterator[int]:
+    """Serve beside whatever else this process does, for as long as it is needed; the port comes back."""
+    with closing(listen(place, option)) as listening:
+        started = threading.Event()
+        server = GuardedServer(config_for(premises, app, place), premises, started.set)
+        thread = threading.Thread(target=server.run, args=([listening],), name="server of pages", daemon=True)
+        thread.start()
+        while thread.is_alive() and not started.wait(0.05):
+            pass
+        try:
+            if not server.started:
+                raise NotListening("the server could not start: what it said above is the reason")
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(60)
 
 
 @contextmanager
@@ -109,4 +137,4 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-__all__ = ["GuardedServer", "NotListening", "config_for", "listen", "serve"]
+__all__ = ["GuardedServer", "NotListening", "config_for", "listen", "serve", "serve_in_thread"]

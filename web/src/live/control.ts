@@ -1,6 +1,6 @@
 /** What the operator may do: begin the first round, begin a federation anew, go on with it, and hand out its link. */
 
-import { beginAgain, newLink, startNow, type Detail, type Summary } from "../ui/api.ts";
+import { beginAgain, newLink, startNow, type Shown, type Summary } from "../ui/api.ts";
 import { fill, h, say } from "../ui/dom.ts";
 import { over, sentence } from "../ui/front.ts";
 import { qrView } from "../ui/qr.ts";
@@ -17,11 +17,11 @@ export interface Steps {
 }
 
 /** What may be done with a federation, by whoever is at the server's own machine. */
-export function steps(summary: Summary, { may_free, task }: Pick<Detail, "may_free" | "task">): Steps {
+export function steps(summary: Summary, { may_free, task }: Pick<Shown, "may_free" | "task">): Steps {
   const none: Steps = { start: "no", again: false, goOn: false, words: "" };
   if (!may_free) return none;
   if (over(summary)) {
-    const goOn = summary.state === "finished" && task.training.kind !== "sums";
+    const goOn = summary.state === "finished" && task?.training.kind !== "sums";
     return { ...none, again: true, goOn, words: "To begin again, everybody joins anew, under the same link. The model and the report of this one are kept." };
   }
   if (summary.state !== "waiting" || summary.round > 0) return none;
@@ -31,7 +31,7 @@ export function steps(summary: Summary, { may_free, task }: Pick<Detail, "may_fr
 /** The operator's buttons. */
 export class Control {
   readonly element: HTMLElement;
-  private readonly detail: Detail;
+  private readonly detail: Shown;
   private readonly words = h("p", { class: "quiet" });
   private readonly problem = h("div", { role: "alert" });
   private readonly start = h("button", { type: "button", class: "main", onclick: () => this.act(() => startNow(this.detail.name)) }, "Start now");
@@ -50,7 +50,7 @@ export class Control {
     h("button", { type: "button", onclick: () => this.goOnFromModel() }, "Go on"),
   );
 
-  constructor(detail: Detail) {
+  constructor(detail: Shown) {
     this.detail = detail;
     this.rounds.value = String(detail.rounds);
     this.element = h("div", { class: "control stack" }, this.words, h("p", { class: "row" }, this.start, this.again), this.goOn, this.problem);
@@ -79,7 +79,7 @@ export class Control {
 }
 
 /** Where the link leads that the operator may hand on; null where each place has a link of its own. */
-export function invitation(detail: Detail, changed: (link: string) => void): HTMLElement | null {
+export function invitation(detail: Shown, changed: (link: string) => void): HTMLElement | null {
   const { link, shared_link } = detail;
   if (!link) return null;
   const local = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])[:/]/.test(link);

@@ -44,6 +44,7 @@ export function startWords(uptime: number, now: number): string {
   return began.toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit" });
 }
 
-function total(rounds: Iterable<RoundEntry>, what: "late" | "refused"): number {
+/** How many answers of a kind came in all rounds. */
+export function total(rounds: Iterable<RoundEntry>, what: "late" | "refused" | "declined"): number {
   return [...rounds].reduce((sum, entry) => sum + (entry[what] ?? 0), 0);
 }

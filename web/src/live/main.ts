@@ -1,20 +1,24 @@
-/** The operator's view of a federation while it runs: who is here, how it goes, what was refused, what is proven. */
+/** A federation while it runs: who is here, how it goes, what was refused, what is proven; as far as one may see it. */
 
 import {
   address,
   ASKING,
-  federation,
+  carryToken,
   federations,
   follow,
   freePlace,
-  type Detail,
+  NeedsToken,
+  shown as fetchShown,
   type Live,
   type Participant,
   type RoundEntry,
+  type RunLive,
+  type ServerStatement,
+  type Shown,
   type Summary,
 } from "../ui/api.ts";
 import { Chart } from "../ui/chart.ts";
-import { fill, h, say, type Child } from "../ui/dom.ts";
+import { fill, h, saveFile, say, type Child } from "../ui/dom.ts";
 import { askingWords, full, over, sentence, stateBadges } from "../ui/front.ts";
 import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
@@ -23,7 +27,9 @@ import { awaited } from "../ui/waiting.ts";
 import { count, counted, percent, size, tick, titled } from "../ui/words.ts";
 import { wordsOf } from "../wire/refusal.ts";
 import { Control, invitation } from "./control.ts";
-import { freeingWords, lateReports, refusedReports, startWords, waitingWords } from "./counts.ts";
+import { freeingWords, lateReports, refusedReports, startWords, total, waitingWords } from "./counts.ts";
+import { MembersView } from "./members.ts";
+import { takeToken, tokenForm } from "./token.ts";
 
 const view = document.getElementById("view") as HTMLElement;
 const announcements = document.getElementById("announcements") as HTMLElement;
@@ -31,7 +37,9 @@ let stop: () => void = () => undefined;
 let shown = 0;
 
 const FOR_THE_OPERATOR =
-  "Single participants are shown on the server's own machine only: whoever runs it opens this page there, as localhost.";
+  "Single participants are shown to whoever runs the server: on its own machine, as localhost, or with the operator's token.";
+const OF_MEMBERS =
+  "Nothing here comes from a member's data except randomised reports. Beside them the server knows who answers when, and what members say when they decline.";
 
 /** A participant's place in the list; it stays the same element, so that a button does not move away under a hand. */
 interface Slot {
@@ -42,10 +50,14 @@ interface Slot {
 
 class LiveView {
   readonly element: HTMLElement;
-  private readonly detail: Detail;
+  private readonly detail: Shown;
   private readonly history = new Map<number, RoundEntry>();
   private summary: Summary;
-  private live: Live | null;
+  /** of a federation that pages join */
+  private live: Live | null = null;
+  /** of a run that one can only watch */
+  private run: RunLive | null = null;
+  private readonly members: MembersView | null;
   private readonly badge = h("span", { class: "row" });
   private readonly connection = h("span", { class: "badge connection" }, "connecting");
   private readonly instead = h("p", { class: "note warn", hidden: true, role: "status" });
@@ -64,6 +76,7 @@ class LiveView {
   private readonly waiting = h("p", { class: "quiet" });
   private readonly refused = h("div", { class: "stack" });
   private readonly statement = h("div");
+  private stated: ServerStatement | null;
   private readonly charts = h("div", { class: "two" });
   private readonly rounds = h("section", { class: "card", "aria-labelledby": "rounds" });
   private readonly downloads = h("div", { class: "downloads" });
@@ -74,23 +87,33 @@ class LiveView {
     x: "round",
     y: tick,
   });
-  private readonly reports = new Chart({
-    title: "Reports",
-    note: "How many places the round had, taken or not, and how many reports came that could be used.",
-    x: "round",
-    y: (value) => String(Math.round(value * 10) / 10),
-  });
+  private readonly reports: Chart;
 
-  constructor(detail: Detail) {
+  constructor(detail: Shown) {
     this.detail = detail;
     this.summary = detail;
-    this.live = detail.live;
+    this.stated = detail.statement;
+    this.members = detail.watched ? new MembersView() : null;
+    this.reports = new Chart({
+      title: "Reports",
+      note: detail.watched
+        ? "How many members a round asked, and how many reports came that could be used."
+        : "How many places the round had, taken or not, and how many reports came that could be used.",
+      x: "round",
+      y: (value) => String(Math.round(value * 10) / 10),
+    });
+    this.take(detail.live);
     for (const entry of detail.history) this.history.set(entry.round, entry);
     this.control = new Control(detail);
     this.element = this.layout();
     this.draw();
     this.drawInvitation();
-    this.showStatement(detail);
+    this.showStatement(detail.statement);
+  }
+
+  private take(live: Live | RunLive | null): void {
+    if (live !== null && "role" in live) this.run = live;
+    else this.live = live;
   }
 
   follow(): () => void {
@@ -109,11 +132,13 @@ class LiveView {
         this.draw();
       },
       live: (live) => {
-        this.live = live;
+        this.take(live);
         this.draw();
       },
+      statement: (statement) => this.showStatement(statement),
       reach: (reach, why) => {
-        const words = { told: "live", asking: `asks every ${ASKING} seconds`, lost: "connection lost, trying again" };
+        const lost = this.members !== null && over(this.summary) ? "the coordinator has ended" : "connection lost, trying again";
+        const words = { told: "live", asking: `asks every ${ASKING} seconds`, lost };
         say(this.connection, words[reach]);
         this.connection.className = reach === "told" ? "badge connection live" : "badge connection warn";
         this.instead.hidden = reach !== "asking";
@@ -125,12 +150,12 @@ class LiveView {
 
   /** What is not in the stream: the statement of what was really released, and the downloads. */
   private async refresh(): Promise<void> {
-    const detail = await federation(this.detail.name).catch(() => null);
-    if (detail !== null) this.showStatement(detail);
+    const detail = await fetchShown(this.detail.name).catch(() => null);
+    if (detail !== null) this.showStatement(detail.statement);
   }
 
   private layout(): HTMLElement {
-    const head = ["round", "accuracy", "loss", "places", "reported", "late", "declined", "refused", "seconds"];
+    const head = ["round", "accuracy", "loss", this.detail.watched ? "asked" : "places", "reported", "late", "declined", "refused", "seconds"];
     fill(
       this.charts,
       h("div", { class: "card" }, this.accuracy.element),
@@ -154,7 +179,7 @@ class LiveView {
       "div",
       {},
       h("div", { class: "headline" }, h("h1", {}, titled(this.detail.title)), this.badge, this.connection),
-      h("p", { class: "lead" }, sentence(this.detail.summary)),
+      this.detail.summary !== "" && h("p", { class: "lead" }, sentence(this.detail.summary)),
       this.instead,
       h(
         "section",
@@ -166,6 +191,26 @@ class LiveView {
       ),
       this.invite,
       this.charts,
+      ...(this.members === null ? this.participants() : [this.members.element]),
+      this.rounds,
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "downloads" },
+        h("h2", { id: "downloads" }, "Downloads"),
+        this.downloads,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "statement" },
+        h("h2", { id: "statement" }, "Privacy statement"),
+        this.statement,
+      ),
+    );
+  }
+
+  /** The sections about those who take part with a page, or with a program that joins like one. */
+  private participants(): HTMLElement[] {
+    return [
       h(
         "section",
         { class: "card", "aria-labelledby": "participants" },
@@ -186,35 +231,23 @@ class LiveView {
         ),
         this.refused,
       ),
-      this.rounds,
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "downloads" },
-        h("h2", { id: "downloads" }, "Downloads"),
-        this.downloads,
-      ),
-      h(
-        "section",
-        { class: "card", "aria-labelledby": "statement" },
-        h("h2", { id: "statement" }, "Privacy statement"),
-        this.statement,
-      ),
-    );
+    ];
   }
 
   private draw(): void {
-    const { summary, live } = this;
+    const { summary, live, run } = this;
     const refusals = refusedReports(this.history.values(), live);
     const late = lateReports(this.history.values(), live);
+    const declined = total(this.history.values(), "declined");
     fill(this.badge, ...stateBadges(summary));
     const tile = (name: string, value: Child, small: string, attention = false): HTMLElement =>
       h("div", { class: attention ? "attention" : "" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
     fill(
       this.tiles,
       tile(
-        "Participants",
+        summary.watched ? "Members" : "Participants",
         `${summary.participants} of ${summary.clients}`,
-        over(summary) ? "it is over" : `at least ${summary.quorum} needed; ${placesWords(summary)}`,
+        over(summary) ? "it is over" : `at least ${summary.quorum} needed${summary.watched ? "" : `; ${placesWords(summary)}`}`,
         !over(summary) && summary.participants < summary.quorum,
       ),
       tile(
@@ -227,10 +260,24 @@ class LiveView {
         summary.accuracy === null ? "–" : percent(summary.accuracy),
         summary.accuracy === null ? "not measured yet" : "on the test set",
       ),
-      tile("Late", count(late), late === 1 ? "report" : "reports", late > 0),
-      tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
-      live !== null &&
-        tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up since ${startWords(live.uptime, Date.now())}`),
+      summary.private
+        ? tile(titled(summary.private.name), summary.private.value, `on members' own records, after round ${summary.private.round}`)
+        : null,
+      summary.metric ? tile(titled(summary.metric), summary.score?.toPrecision(3) ?? "–", "on the test set") : null,
+      ...(summary.watched
+        ? [
+            tile("Declined", count(declined), declined === 1 ? "answer" : "answers", declined > 0),
+            tile("Late or refused", count(late + refusals), late + refusals === 1 ? "report" : "reports", late + refusals > 0),
+          ]
+        : [
+            tile("Late", count(late), late === 1 ? "report" : "reports", late > 0),
+            tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
+          ]),
+      ...[live ?? run].map(
+        (one) =>
+          one?.bytes_up !== undefined &&
+          tile("Received", size(one.bytes_up), `sent ${size(one.bytes_down ?? 0)}; up since ${startWords(one.uptime ?? 0, Date.now())}`),
+      ),
     );
     say(
       this.why,
@@ -241,6 +288,7 @@ class LiveView {
     this.control.draw(summary);
     this.charts.hidden = this.rounds.hidden = this.history.size === 0; // they would be empty
     this.drawCharts();
+    if (run !== null) this.members?.draw(summary, run);
     this.drawParticipants();
     this.drawRefused();
     this.drawRounds();
@@ -272,14 +320,14 @@ class LiveView {
     this.reports.draw({
       series: [
         { name: "reported", points: entries.map(({ round, reported: y }) => ({ x: round, y })), colour: 2, area: true },
-        { name: "places", points: entries.map(({ round, asked: y }) => ({ x: round, y })), colour: 3 },
+        { name: this.members === null ? "places" : "asked", points: entries.map(({ round, asked: y }) => ({ x: round, y })), colour: 3 },
       ],
       last: this.summary.rounds,
       top: this.summary.clients,
       summary:
         entries.length === 0
           ? "No round is done yet."
-          : `In round ${entries.at(-1)?.round} reports came from ${entries.at(-1)?.reported} of ${entries.at(-1)?.asked} places.`,
+          : `In round ${entries.at(-1)?.round} reports came from ${entries.at(-1)?.reported} of ${entries.at(-1)?.asked} ${this.members === null ? "places" : "members"}.`,
     });
   }
 
@@ -416,24 +464,32 @@ class LiveView {
     this.downloads.dataset["state"] = state;
     fill(
       this.downloads,
-      h(
-        "a",
-        { class: "button", href: `${at}/statement.json`, download: `${this.summary.name}-statement.json` },
-        "Privacy statement (JSON)",
-      ),
-      over &&
-        h(
-          "a",
-          { class: "button", href: `${at}/model.safetensors`, download: `${this.summary.name}.safetensors` },
-          "Model (safetensors)",
-        ),
-      over && h("a", { class: "button", href: `${at}/report.html`, target: "_blank", rel: "noopener" }, "Report"),
-      !over && h("p", { class: "small quiet" }, "The model and the report are written when the last round is done."),
+      h("button", { type: "button", onclick: () => this.saveStatement() }, "Privacy statement (JSON)"),
+      ...(this.summary.watched ? [] : this.files(at, over)),
     );
   }
 
-  private showStatement(detail: Detail): void {
-    fill(this.statement, statementView(detail.statement, "theirs"));
+  /** What everybody may have of a federation that pages join. */
+  private files(at: string, over: boolean): Child[] {
+    if (!over) return [h("p", { class: "small quiet" }, "The model and the report are written when the last round is done.")];
+    return [
+      h(
+        "a",
+        { class: "button", href: `${at}/model.safetensors`, download: `${this.summary.name}.safetensors` },
+        "Model (safetensors)",
+      ),
+      h("a", { class: "button", href: `${at}/report.html`, target: "_blank", rel: "noopener" }, "Report"),
+    ];
+  }
+
+  /** As it was told: a link could not carry a token. */
+  private saveStatement(): void {
+    saveFile(`${this.summary.name}-statement.json`, JSON.stringify(this.stated, null, 1));
+  }
+
+  private showStatement(statement: ServerStatement | null): void {
+    this.stated = statement;
+    fill(this.statement, statementView(statement, "theirs"));
   }
 }
 
@@ -453,17 +509,36 @@ async function show(): Promise<void> {
     stop = live.follow();
     document.title = `${detail.title} · Live · Sordino`;
     fill(view, all.length > 1 && picker(all, detail.name), live.element);
+    if (detail.watched) frameWatched();
   } catch (problem) {
+    if (turn === shown && problem instanceof NeedsToken) {
+      frameWatched(); // only runs that one can watch need a token for everything
+      return fill(view, tokenForm(enter));
+    }
     if (turn === shown) fill(view, trouble(problem, tryAgain(() => void show())));
   }
 }
 
+/** Goes on with a token. */
+function enter(token: string): void {
+  carryToken(token);
+  void show();
+}
+
+/** There is nothing to take part in beside a run that one can only watch. */
+function frameWatched(): void {
+  document.querySelector("header nav")?.remove();
+  document.querySelector(".brand")?.setAttribute("href", "/live");
+  const foot = document.querySelector(".foot p");
+  if (foot !== null) say(foot, OF_MEMBERS);
+}
+
 /** All federations, and the one that the address names, or the first. */
-async function asked(): Promise<{ all: Summary[]; detail: Detail } | null> {
+async function asked(): Promise<{ all: Summary[]; detail: Shown } | null> {
   const all = await federations();
   const { name: wanted } = read(location.hash);
   const name = all.some((one) => one.name === wanted) ? wanted : all[0]?.name;
-  return name === undefined ? null : { all, detail: await federation(name) };
+  return name === undefined ? null : { all, detail: await fetchShown(name) };
 }
 
 function picker(all: readonly Summary[], name: string): HTMLElement {
@@ -475,8 +550,13 @@ function picker(all: readonly Summary[], name: string): HTMLElement {
   return h("p", { class: "pick row" }, h("label", { for: "federation" }, "Federation"), select);
 }
 
+/** Follows the address, with the token that it may bring. */
+function open(): void {
+  enter(takeToken(location, history, sessionStorage));
+}
+
 window.addEventListener(
   "hashchange",
-  () => void (location.hash === "#main" ? document.getElementById("main")?.focus() : show()),
+  () => void (location.hash === "#main" ? document.getElementById("main")?.focus() : open()),
 );
-void show();
+open();

@@ -2,6 +2,7 @@
 
 import { type Answer, fetched, read, readable } from "../wire/fetching.ts";
 import { Refused } from "../wire/refusal.ts";
+import { TokenEvents } from "../wire/token_events.ts";
 
 export type Figure = number | "infinite" | "infinity" | null;
 
@@ -34,7 +35,16 @@ export interface Summary {
   starts_in?: number | null;
   /** whether the server has public examples for those who only want to try */
   sample: boolean;
+  /** a run that one can watch, and not take part in */
+  watched?: boolean;
+  /** what the figure is that it is judged by, where that is not accuracy */
+  metric?: string;
+  score?: number | null;
+  /** the last figure on records that members set aside, where they evaluate the model */
+  private?: { name: string; value: string; round: number } | null;
 }
+
+export type Role = "operator" | "member" | "reader";
 
 export interface SuggestedBudget {
   limit: number;
@@ -179,20 +189,87 @@ export interface Live {
   bytes_down: number;
 }
 
-export interface Detail extends Summary {
+/** What a member has spent by what was released: a figure never stands without its terms. */
+export interface Spent {
+  epsilon: Figure;
+  delta: number;
+  claimed: number | null;
+  adjacency: string;
+  adversary: string;
+}
+
+/** Why there was no report in some rounds in a row. */
+export interface MemberReason {
+  first: number;
+  last: number;
+  what: "declined" | "refused" | "missing";
+  reason: string;
+}
+
+/** A member of a watched run. Of others, members are shown the first fields alone. */
+export interface MemberActivity {
+  number: number;
+  name: string;
+  reports: number;
+  last_round: number;
+  spent: Spent | null;
+  own?: boolean;
+  present?: boolean | null;
+  why?: string;
+  asked?: number;
+  declined?: number;
+  refused?: number;
+  missing?: number;
+  late?: number;
+  reasons?: MemberReason[];
+}
+
+/** What is shown of a watched run while it goes on, by role. */
+export interface RunLive {
+  role: Role;
+  /** null for those who are not shown who takes part */
+  members: MemberActivity[] | null;
+  waiting: { step: string; round: number; since: number; answers: number; members?: string[] } | null;
+  uptime?: number;
+  bytes_up?: number;
+  bytes_down?: number;
+  /** what went wrong in the view itself */
+  problem?: string;
+}
+
+/** A federation as the live view shows it: one that pages join, or a run that one can only watch. */
+export interface Shown extends Summary {
   history: RoundEntry[];
   statement: ServerStatement | null;
-  task: Task;
+  task: Task | null;
   /** null for those to whom the server does not show single participants */
-  live: Live | null;
+  live: Live | RunLive | null;
   /** whether places may be freed from here: on the server's own machine */
   may_free: boolean;
   /** the link that the operator may hand on, for requests from the server's own machine; null where places have their own */
   link?: string | null;
 }
 
+export interface Detail extends Shown {
+  task: Task;
+  live: Live | null;
+}
+
+/** The server wants to know who asks. */
+export class NeedsToken extends Error {
+  override readonly name = "NeedsToken";
+}
+
+let token = "";
+
+/** Has all requests of this page carry a token from now on; none where it is empty. */
+export function carryToken(given: string): void {
+  token = given;
+}
+
 async function get<T>(path: string): Promise<T> {
-  const answer = await fetched(path, { accept: "application/json" });
+  const answer = await fetched(path, { accept: "application/json", token });
+  if (answer.status === 401) throw new NeedsToken(wordsOf(answer));
   if (!answer.ok) throw new Refused(wordsOf(answer));
   return read(answer);
 }
@@ -206,11 +283,12 @@ const at = (name: string): string => `/api/federations/${encodeURIComponent(name
 
 export const federations = (): Promise<Summary[]> => get("/api/federations");
 export const federation = (name: string): Promise<Detail> => get(at(name));
+export const shown = (name: string): Promise<Shown> => get(at(name));
 export const address = at;
 
 /** Frees a place, whoever holds it: for the operator, on the server's own machine. */
 export async function freePlace(name: string, client: number): Promise<void> {
-  const answer = await fetched(`${at(name)}/places/${client}`, { method: "DELETE", accept: "application/json" });
+  const answer = await fetched(`${at(name)}/places/${client}`, { method: "DELETE", accept: "application/json", token });
   if (!answer.ok && answer.status !== 404) throw new Refused(wordsOf(answer)); // 404: it is free already
 }
 
@@ -228,7 +306,7 @@ export async function newLink(name: string): Promise<string> {
 }
 
 async function operate(address: string, method: "POST" | "DELETE", body?: unknown): Promise<void> {
-  const answer = await fetched(address, { method, accept: "application/json", body });
+  const answer = await fetched(address, { method, accept: "application/json", body, token });
   if (!answer.ok) throw new Refused(wordsOf(answer));
 }
 
@@ -238,7 +316,9 @@ export type Reach = "told" | "asking" | "lost";
 export interface Listeners {
   summary?: (summary: Summary) => void;
   round?: (entry: RoundEntry) => void;
-  live?: (live: Live) => void;
+  live?: (live: Live | RunLive) => void;
+  /** only to whom single participants are shown */
+  statement?: (statement: ServerStatement | null) => void;
   /** `why` is the server's sentence where it tells this page nothing by itself */
   reach?: (reach: Reach, why: string) => void;
   /** the server has begun another federation under this name: what was known of it is about the one before */
@@ -255,7 +335,7 @@ export const STILL = 15;
  * What happens to a federation, beginning with the rounds that are not in `known`. Where the server has too many who watch,
  * this asks now and then, until there is room.
  */
-export function follow(known: Pick<Detail, "name" | "federation" | "history">, listeners: Listeners): () => void {
+export function follow(known: Pick<Shown, "name" | "federation" | "history">, listeners: Listeners): () => void {
   const { name, history } = known;
   const summary = (told: Summary): void => {
     if (told.federation === known.federation) return listeners.summary?.(told);
@@ -281,7 +361,7 @@ export function follow(known: Pick<Detail, "name" | "federation" | "history">, l
 type Loss = "trying" | "refused" | "silent";
 
 function listen(address: string, heard: Listeners, opened: () => void, lost: (how: Loss) => void): () => void {
-  const source = new EventSource(address);
+  const source = token === "" ? new EventSource(address) : new TokenEvents(address, token);
   let clock: ReturnType<typeof setTimeout>;
   const stop = (): void => {
     clearTimeout(clock);
@@ -304,6 +384,7 @@ function listen(address: string, heard: Listeners, opened: () => void, lost: (ho
   on("ended", heard.summary);
   on("round", heard.round);
   on("live", heard.live);
+  on("statement", heard.statement);
   source.onopen = () => {
     alive();
     opened();
@@ -324,7 +405,7 @@ function ask(name: string, listeners: Listeners, room: () => void): () => void {
     const why = await refusal(name).catch(() => null);
     if (stopped) return;
     if (why === "") return room();
-    const detail = why === null ? null : await federation(name).catch(() => null);
+    const detail = why === null ? null : await shown(name).catch(() => null);
     if (stopped) return;
     if (detail !== null) {
       listeners.summary?.(detail);
@@ -344,7 +425,7 @@ function ask(name: string, listeners: Listeners, room: () => void): () => void {
 
 /** Why the server does not tell this page by itself, in its words; empty where it would. */
 async function refusal(name: string): Promise<string> {
-  const answer = await fetched(`${at(name)}/events`, { wanted: ({ ok }) => !ok });
+  const answer = await fetched(`${at(name)}/events`, { token, wanted: ({ ok }) => !ok });
   return answer.ok ? "" : wordsOf(answer);
 }
 

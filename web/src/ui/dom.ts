@@ -52,6 +52,13 @@ export function say(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Hands a JSON text to the person as a file. */
+export function saveFile(name: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
 /** A list of facts, each with its name. */
 export function facts(kind: string, entries: readonly (readonly [string, Child])[]): HTMLDListElement {
   return h(

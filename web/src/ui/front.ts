@@ -31,8 +31,8 @@ export function listOf(one: Pick<Summary, "state" | "free" | "by_invitation">): 
 }
 
 /** Whether a newcomer would be turned away for want of a place. */
-export function full(one: Pick<Summary, "state" | "free">): boolean {
-  return !over(one) && one.free <= 0;
+export function full(one: Pick<Summary, "state" | "free" | "watched">): boolean {
+  return !one.watched && !over(one) && one.free <= 0;
 }
 
 /** What somebody reads who finds all places taken. */
@@ -96,11 +96,11 @@ const STATES: Record<Summary["state"], [string, string]> = {
 };
 
 /** Text and class of each badge: where it stands, and whether all places are taken. */
-export function badgesOf(one: Pick<Summary, "state" | "free">): [string, string][] {
+export function badgesOf(one: Pick<Summary, "state" | "free" | "watched">): [string, string][] {
   return [STATES[one.state] ?? [one.state, "badge"], ...(full(one) ? [["full", "badge warn"] as [string, string]] : [])];
 }
 
-export function stateBadges(one: Pick<Summary, "state" | "free">): HTMLElement[] {
+export function stateBadges(one: Pick<Summary, "state" | "free" | "watched">): HTMLElement[] {
   return badgesOf(one).map(([text, kind]) => h("span", { class: kind }, text));
 }
 

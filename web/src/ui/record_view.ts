@@ -1,7 +1,7 @@
 /** My record: every report that ever left this browser, from its own storage. No server is asked. */
 
 import { readRecord, type OwnRecord, type RecordLine } from "../session/session.ts";
-import { h } from "./dom.ts";
+import { h, saveFile } from "./dom.ts";
 import { clock, counted, epsilon, size, terms } from "./words.ts";
 
 const STATES: Record<RecordLine["sent"], string> = { kept: "not sent yet", sent: "sent", received: "arrived" };
@@ -48,11 +48,7 @@ export function fileOf(record: OwnRecord, now: Date): string {
 }
 
 function checkView(record: OwnRecord): HTMLElement {
-  const save = (): void => {
-    const url = URL.createObjectURL(new Blob([fileOf(record, new Date())], { type: "application/json" }));
-    h("a", { href: url, download: "sordino-record.json" }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
-  };
+  const save = (): void => saveFile("sordino-record.json", fileOf(record, new Date()));
   return h(
     "section",
     { class: "card stack", "aria-label": "The whole record" },

@@ -26,12 +26,14 @@ export interface Asking {
   method?: "GET" | "POST" | "DELETE";
   /** what is sent, as JSON */
   body?: unknown;
+  /** says who asks; it never stands in an address */
+  token?: string;
   /** whether what follows the head is wanted; of an answer that has no end it is not */
   wanted?: (response: Response) => boolean;
 }
 
 /** An answer, unless nothing of it comes for too long. */
-export async function fetched(address: string, { fetch = globalThis.fetch, accept = "*/*", method = "GET", body, wanted = () => true }: Asking = {}): Promise<Answer> {
+export async function fetched(address: string, { fetch = globalThis.fetch, accept = "*/*", method = "GET", body, token = "", wanted = () => true }: Asking = {}): Promise<Answer> {
   const ended = new AbortController();
   let silent = false;
   const giveUp = (): void => {
@@ -41,7 +43,7 @@ export async function fetched(address: string, { fetch = globalThis.fetch, accep
   let clock = setTimeout(giveUp, SILENCE);
   try {
     const response = await fetch(address, {
-      method, headers: { Accept: accept }, signal: ended.signal, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      method, headers: { Accept: accept, ...bearing(token) }, signal: ended.signal, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const pieces: Uint8Array[] = [];
     const reader = wanted(response) ? response.body?.getReader() : undefined;
@@ -57,6 +59,11 @@ export async function fetched(address: string, { fetch = globalThis.fetch, accep
     clearTimeout(clock);
     ended.abort(); // lets go of what was not wanted
   }
+}
+
+/** The header that says who asks; none without a token. */
+export function bearing(token: string): Record<string, string> {
+  return token === "" ? {} : { Authorization: `Bearer ${token}` };
 }
 
 function noWord(): Unanswered {
