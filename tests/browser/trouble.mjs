@@ -128,7 +128,7 @@ try {
   await opened(honest.page);
   tell({ what: "left", paused, stayed, budget: await remaining(honest) });
   network.close();
-  await until(poor, ["declined"], 30);
+  await until(poor, ["declined"], 90);
   tell({
     what: "spent",
     text: await poor.page.textContent(".now"),
