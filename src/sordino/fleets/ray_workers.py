@@ -110,7 +110,7 @@ class RayPool:
             return False
         try:
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise InvalidInput(
                 f"no Ray cluster was found at {address} ({_first_line(error)}). This machine has to be one of its "
                 "nodes: 'ray start --head' on the first, 'ray start --address=HOST:6379' on all others"
@@ -375,21 +375,33 @@ Sources = dict[str, tuple[str, bytes]]  #: by a module's name, its file and what
 
 
 def own_sources() -> Sources:
-    """The modules of this process that are not installed: own parts, and what they import beside them."""
+    """The modules of this process that are not installed, packages whole: own parts, and what they import."""
     installed = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *site.getsitepackages()}
     installed |= {site.getusersitepackages(), str(Path(__file__).parent.parent)}
     places = tuple(f"{Path(folder).resolve()}{os.sep}" for folder in installed)
-    found: Sources = {}
+    found: dict[str, Path] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if name == "__main__" or not file or not file.endswith(".py") or not (path := Path(file).resolve()).is_file():
             continue
         if not str(path).startswith(places):
-            found[name] = str(path), path.read_bytes()
-    for name in list(found):  # folders without __init__.py are packages too
+            found[name] = path
+            if path.name == "__init__.py":  # with what will be imported later
+                found |= {".".join((name, *inside)): below for inside, below in _modules_below(path.parent)}
+    sources = {name: (str(path), path.read_bytes()) for name, path in found.items()}
+    for name in found:  # folders without __init__.py are packages too
         for above in itertools.accumulate(name.split(".")[:-1], "{}.{}".format):
-            found.setdefault(above, (f"{above}/__init__.py", b""))
-    return found
+            sources.setdefault(above, (f"{above}/__init__.py", b""))
+    return sources
+
+
+def _modules_below(package: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """The modules in a package's folder by their names, as parts."""
+    for path in package.rglob("*.py"):
+        inside = path.relative_to(package).with_suffix("").parts
+        inside = inside[:-1] if inside[-1] == "__init__" else inside
+        if inside and all(map(str.isidentifier, inside)):
+            yield inside, path
 
 
 class SourceImporter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):  # type: ignore[misc]
@@ -412,7 +424,7 @@ class SourceImporter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader): 
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname not in self._sources:
             return None
-        return importlib.util.spec_from_loader(fullname, self, origin=self.get_filename(fullname))
+        return importlib.util.spec_from_file_location(fullname, self.get_filename(fullname), loader=self)
 
     def get_filename(self, fullname: str) -> str:
         return self._sources[fullname][0]
