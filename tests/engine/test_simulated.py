@@ -3,7 +3,7 @@
 import os
 import signal
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ import sordino
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import SimulatedFleet
-from sordino.fleets.tasks import Work, WorkerLost
+from sordino.fleets.tasks import JobQueue, PackedParts, Task, Work, WorkerLost
+from sordino.fleets.workers import Workers
 from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.interface import Bench
@@ -231,3 +232,55 @@ def test_kept_records_are_made_once_for_each_device() -> None:
     assert first is not None and population.kept_data(0, cpu) is first
     elsewhere = population.kept_data(0, other)
     assert elsewhere is not None and elsewhere.x.device == other
+
+
+# --- who does what ----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_goes_to_its_home_first_and_elsewhere_only_where_that_is_gone():
+    own, other, anyone = (Task((k,), ({},), home=home) for k, home in enumerate((1, 2, None)))
+    queue = JobQueue([own, other, anyone])
+    crew = [0, 1, 2]
+    assert queue.next_for(1, crew) is own
+    assert queue.next_for(1, crew) is anyone
+    assert queue.next_for(1, crew) is None and queue
+    assert queue.next_for(1, [0, 1]) is other  # worker 2 is gone
+    assert not queue
+
+
+def test_a_job_whose_worker_died_is_the_next_of_its_home_and_is_given_up_after_three_deaths():
+    first, second = Task((0,), ({},), home=1), Task((1,), ({},), home=1)
+    queue = JobQueue([first, second])
+    for _ in range(2):
+        assert queue.next_for(1, [1]) is first
+        queue.put_back(first, "killed")
+    queue.next_for(1, [1])
+    with pytest.raises(WorkerLost):
+        queue.put_back(first, "killed")
+
+
+def test_packed_positions_are_those_that_were_packed():
+    parts = [np.array([3, 1]), np.zeros(0, np.int64), np.array([7])]
+    assert [part.tolist() for part in PackedParts.pack(parts)] == [[3, 1], [], [7]]
+    assert len(PackedParts.pack([])) == 0
+
+
+def test_workers_are_dealt_over_devices():
+    devices = [torch.device("cpu"), torch.device("meta")]
+    own = Workers(work_by_name(), 3, devices)
+    try:
+        assert own.sharing == 2
+        found = list(own.run(Plan("test", 1), [Where(home) for home in (0, 1, 2)]))
+        assert sorted(found) == [(0, "cpu"), (1, "meta"), (2, "cpu")]
+    finally:
+        own.close()
+
+
+@dataclass(frozen=True)
+class Where:
+    """Says which device the worker of that number has."""
+
+    home: int
+
+    def do(self, work, plan):
+        return self.home, str(work.bench.device)

@@ -1,5 +1,6 @@
 """Simulations on a real cluster of this machine: a head without cores, and nodes of one core each."""
 
+import json
 import os
 import signal
 import sys
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import sordino
+from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.fleets import ray_workers
 from sordino.fleets.ray_workers import RayMissing, RayPool
@@ -195,7 +198,9 @@ class Net(nn.Module):
         self.dense = nn.Linear(64, classes)
 
     def forward(self, x):
-        return {beside}.flat(self.dense, x)
+        from own_layers.late import same  # which the first process to train is the first to load
+
+        return same({beside}.flat(self.dense, x))
 """
 
 
@@ -204,13 +209,15 @@ def test_own_code_beside_a_recipe_travels_to_nodes_that_cannot_see_it(pool, tmp_
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_net.py").write_text(OWN.format(pid=os.getpid(), beside="own_layers.flattening"))
     (tmp_path / "own_layers").mkdir()
+    (tmp_path / "own_layers/__init__.py").write_text("")
     (tmp_path / "own_layers/flattening.py").write_text("def flat(layer, x):\n    return layer(x.flatten(1))\n")
+    (tmp_path / "own_layers/late.py").write_text("def same(x):\n    return x\n")
     given = recipe(model={"name": "own_net:Net"})
     try:
         assert np.array_equal(sordino.run(given, ray=pool).parameters, sordino.run(given, workers=1).parameters)
     finally:
-        for name in ("own_net", "own_layers", "own_layers.flattening"):
-            sys.modules.pop(name, None)
+        for name in [name for name in sys.modules if name.startswith("own_")]:
+            del sys.modules[name]
 
 
 @needs_ray
@@ -311,3 +318,15 @@ def test_an_address_without_a_cluster_names_the_remedy(cluster, monkeypatch, tmp
 def test_gpus_of_a_cluster_are_not_named_one_by_one():
     with pytest.raises(InvalidInput, match="cpu or cuda"):
         sordino.run(recipe(), ray="auto", device="cuda:0,1")
+
+
+@needs_ray
+def test_the_command_line_runs_and_audits_on_a_cluster(cluster, tmp_path):
+    runner, place = CliRunner(), str(tmp_path / "run")
+    changes = ["--set", "rounds.count=2", "--set", "data.train_limit=200"]
+    found = runner.invoke(app, ["run", "quickstart", *changes, "--out", place, "--ray", cluster.address, "--json"])
+    assert found.exit_code == 0, found.output
+    audits = [runner.invoke(app, ["audit", place, "--canaries", "200", "--trials", "2000", "--json", *more]) for more in
+              ([], ["--ray", cluster.address])]  # fmt: skip
+    assert [audit.exit_code for audit in audits] == [0, 0], audits[1].output
+    assert json.loads(audits[0].stdout)["rows"] == json.loads(audits[1].stdout)["rows"]

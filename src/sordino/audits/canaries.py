@@ -276,8 +276,8 @@ def play(
         method, federation.model, federation.graded[1], _population(run, flock), {}, asked.seed, Bench(),
     )  # fmt: skip
     devices = [work.bench.device]
-    hands = local(workers_for(None, devices, federation.effort, federation.clients), devices)
-    fleet = SimulatedFleet(work, federation.ledger(), hands=hands)
+    here = local(workers_for(None, devices, federation.effort, federation.clients), devices)
+    fleet = SimulatedFleet(work, federation.ledger(), hands=here if asked.pool is None else asked.pool.hands)
     channel, state = ListeningChannel(), method.init()
     start = state
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))
