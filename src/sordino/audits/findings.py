@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sordino.audits import lower_bound as audit
 from sordino.audits.finished_run import View
@@ -12,6 +12,9 @@ from sordino.audits.inspection import Inspected, Subject, failures, inspect_one,
 from sordino.audits.lower_bound import AuditRow
 from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
+
+if TYPE_CHECKING:
+    from sordino.fleets.ray_workers import RayPool
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ class AuditOptions:
     canaries: int = 1000
     seed: int = 1
     track: Track = quietly
+    pool: RayPool | None = None  #: of a cluster, which trains with canaries; None: this machine does
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.options import AsJson
+from sordino.cli.options import AsJson, Ray
 from sordino.cli.printing import Cell, left, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
 from sordino.report.words import figure, lower, upper
@@ -63,6 +63,7 @@ def audit(
     checks: Annotated[
         bool, typer.Option("--checks", help="Show every check, and the smallest fault that it would see.")
     ] = False,
+    ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what an adversary can really tell apart, and check every coordinate of what is drawn.
@@ -88,10 +89,16 @@ def audit(
         options = AuditOptions(client, round, seed=seed, track=with_progress)
         options = options if trials is None else replace(options, trials=trials)
         options = options if canaries is None else replace(options, canaries=canaries)
-        _audit_run(Path(what), options, checks, as_json)
+        if ray is None:
+            _audit_run(Path(what), options, checks, as_json)
+            return
+        from sordino.fleets.ray_workers import RayPool
+
+        with RayPool(ray) as pool:
+            _audit_run(Path(what), replace(options, pool=pool), checks, as_json)
         return
-    if (canaries, client, round) != (None, None, None):
-        raise InvalidInput("--canaries, --client and --round are for the audit of a run: name its folder")
+    if (canaries, client, round, ray) != (None, None, None, None):
+        raise InvalidInput("--canaries, --client, --round and --ray are for the audit of a run: name its folder")
     if broken:
         if epsilon or trials:
             raise InvalidInput("planted faults have their own strengths and draws: leave --epsilon and --trials out")
