@@ -81,6 +81,7 @@ from sordino.privacy.guarantee import (
     Release,
     summed,
 )
+from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
@@ -510,25 +511,16 @@ class PrivateHead(Method):
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         part = self._stage(plan.round)
+        noises = bench.beside(lambda k: _noise(part, draw(cohort.clients), k), range(len(cohort.clients)))
         sums = np.zeros((len(cohort.clients), part.values), np.int64)
         loss, clipped = np.full(len(sums), np.nan), np.zeros(len(sums))
         for k, found in self._summed_all(plan, cohort, bench):
             sums[k], loss[k], clipped[k] = found
         norms, largest = np.array([_extent(row) for row in sums]).reshape(-1, 2).T * part.unit
-        sums += self._noise(part, cohort.clients, draw)
+        for own, noise in zip(sums, noises, strict=True):
+            own += noise
         view = LocalView(loss, np.zeros(len(sums), np.bool_), clipped, norms, largest)
         return Reported(part.mechanism.encode(part.mechanism.output(sums)), cohort.states, view)
-
-    def _noise(self, part: NoisySum, clients: Sequence[int], draw: Draw) -> NDArray[np.int64]:
-        """`[K, values]`: each client's own whole noise, drawn in pieces that stay in a processor's cache."""
-        source, each = draw(clients), part.noise.words_per_value
-        noise = np.empty((len(clients), part.values), np.int64)
-        for k in range(len(clients)):
-            for first in range(0, part.values, NOISE_PIECE):
-                count = each * min(NOISE_PIECE, part.values - first)
-                words = draws.draw_from(source, np.array([k]), draws.Stream.NOISE, first * each, count)
-                noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
-        return noise
 
     def _summed_all(self, plan: Plan, cohort: Cohort, bench: Bench) -> Iterator[tuple[int, LocalSum]]:
         """What each client with records sums up, by its place in the cohort; on a GPU many side by side."""
@@ -565,10 +557,13 @@ class PrivateHead(Method):
             [own.y for own in data], self.spec.clip, limits.residual,
         )  # fmt: skip
         local = torch.stack([torch.stack([own.loss.double(), own.clipped.double()]) for own in found]).tolist()
+        sums = torch.stack([own.sums for own in found])
+        if self.spec.protects == "record":
+            sums = sums.cpu()  # of all clients at once: every transfer waits for the GPU
         gradient, scale = self.budgeting.gradient, self.scales[group]
         return [
-            (self._of_client(one.sums, own, gradient, scale), loss / len(own), clipped / len(own))
-            for own, one, (loss, clipped) in zip(data, found, local, strict=True)
+            (self._of_client(one, own, gradient, scale), loss / len(own), clipped / len(own))
+            for own, one, (loss, clipped) in zip(data, sums, local, strict=True)
         ]
 
     def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> LocalSum:
@@ -660,6 +655,17 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
         return NOT_PUBLIC
     with private_sgd.single_thread(True):
         return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
+
+
+def _noise(part: NoisySum, source: Randomness, row: int) -> NDArray[np.int64]:
+    """The whole noise of one client of a source, drawn in pieces that stay in a processor's cache."""
+    each = part.noise.words_per_value
+    noise = np.empty(part.values, np.int64)
+    for first in range(0, part.values, NOISE_PIECE):
+        count = each * min(NOISE_PIECE, part.values - first)
+        words = draws.draw_from(source, np.array([row]), draws.Stream.NOISE, first * each, count)
+        noise[first : first + NOISE_PIECE] = part.noise.draw(words[0])
+    return noise
 
 
 def _waits_for_orders(device: torch.device) -> bool:
