@@ -42,6 +42,7 @@ from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported, Seen
 from sordino.methods.private_evaluation import EVALUATE, PrivateEvaluation
+from sordino.parts.timeline import Timeline, count_beside, phase
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
@@ -167,7 +168,10 @@ class Task:
 
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
         """These clients, and their answers to the plan with what they keep and what their owners see."""
-        reported = work.method.report(plan, self.cohort(work), work.draw(plan.round), work.bench)
+        with phase("records"):
+            cohort = self.cohort(work)
+        with phase("randomise"):  # and train, which is a phase of its own
+            reported = work.method.report(plan, cohort, work.draw(plan.round), work.bench)
         return self.clients, replace(reported, bodies=[answer_to(plan, body) for body in reported.bodies])
 
     def cohort(self, work: Work) -> Cohort:
@@ -193,7 +197,8 @@ class Preparation:
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Sequence[ClientState]]:
         """These clients, and what they made of their data."""
         cohort = Task(self.clients, ({},) * len(self.clients)).cohort(work)
-        return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
+        with phase("prepare"):
+            return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,8 @@ class Grading:
         parameters = plan.arrays["parameters"]
         exam, device = work.exams[self.exam], work.bench.device
         piece = ExamPiece(exam, self.piece, self.inputs)
-        return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
+        with phase("evaluate"):
+            return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
 
 
 class Job(Protocol[T_co]):
@@ -353,8 +359,9 @@ class Workers:
         waiting, busy = _Waiting(jobs), list[Pipe]()
         number = {pipe: k for k, pipe in enumerate(self._pipes)}
         with self._watched():
-            while self._behind:
-                self._behind.pop().recv()
+            with phase("start of workers"):
+                while self._behind:
+                    self._behind.pop().recv()
             self._folder.cleanup()  # everyone has mapped the files: whatever happens now, none are left behind
             try:
                 for pipe in self._pipes:
@@ -366,11 +373,13 @@ class Workers:
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
                     if left == 0.0:
                         waiting.clear()
-                    ready = connection.wait(busy, left)
+                    with phase("wait for workers"):
+                        ready = connection.wait(busy, left)
                     if not ready:
                         return
                     for pipe in [pipe for pipe in busy if pipe in ready]:
-                        answer = pipe.recv()
+                        answer, spans = pipe.recv()
+                        count_beside(spans)
                         if (job := waiting.next_for(number[pipe])) is not None:
                             pipe.send(job)
                         else:
@@ -434,12 +443,14 @@ def _serve(descriptor: int) -> None:
     try:
         work: Work = pickle.loads(pipe.recv_bytes())
         pipe.send("ready")
-        while True:
-            message = pipe.recv()
-            if isinstance(message, bytes):
-                plan = Plan.decode(message)
-            else:
-                pipe.send(_attempt(work, plan, message))
+        with Timeline() as timeline:
+            while True:
+                message = pipe.recv()
+                if isinstance(message, bytes):
+                    plan = Plan.decode(message)
+                else:
+                    answer = _attempt(work, plan, message)
+                    pipe.send((answer, timeline.take()))
     except (EOFError, ConnectionError):
         return
 

@@ -69,6 +69,7 @@ from sordino.parts import registry
 from sordino.parts.lazy import lazy_module
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Inside, Natural, Positive, Says, TomlTable, reads, tag
+from sordino.parts.timeline import phase
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import (
     SERVER,
@@ -514,8 +515,9 @@ class PrivateHead(Method):
         noises = bench.beside(lambda k: _noise(part, draw(cohort.clients), k), range(len(cohort.clients)))
         sums = np.zeros((len(cohort.clients), part.values), np.int64)
         loss, clipped = np.full(len(sums), np.nan), np.zeros(len(sums))
-        for k, found in self._summed_all(plan, cohort, bench):
-            sums[k], loss[k], clipped[k] = found
+        with phase("train"):
+            for k, found in self._summed_all(plan, cohort, bench):
+                sums[k], loss[k], clipped[k] = found
         norms, largest = np.array([_extent(row) for row in sums]).reshape(-1, 2).T * part.unit
         for own, noise in zip(sums, noises, strict=True):
             own += noise

@@ -18,6 +18,7 @@ from sordino.learning.evaluation import Scores
 from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.methods.silo_dp import SiloDp
+from sordino.parts.timeline import phase
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
@@ -62,7 +63,8 @@ def run(
         raise InvalidInput("resume needs the folder of the run that is to go on")
     with one_thread():
         recipe, dataset = pinned(recipe, data)
-        federation = wire(recipe, dataset)
+        with phase("model and split"):
+            federation = wire(recipe, dataset)
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)
@@ -73,17 +75,19 @@ def run(
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()
-            execution = _execution(federation, place, past)
-            fleet = SimulatedFleet(
-                federation.work(Bench(execution, place)), ledger, workers=count, members=members,
-                releases=federation.releases, prepared=store.belongings(),
-            )  # fmt: skip
+            with phase("choice of width"):
+                execution = _execution(federation, place, past)
+            with phase("start of workers"):
+                fleet = SimulatedFleet(
+                    federation.work(Bench(execution, place)), ledger, workers=count, members=members,
+                    releases=federation.releases, prepared=store.belongings(),
+                )  # fmt: skip
             federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
                 whole = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip
                 whole.restore(past)
-                with free_if_refused(target, resume=resume):
+                with free_if_refused(target, resume=resume), phase("pre-flight"):
                     expected = preflight.expected(federation, recipe.name, rehearse(federation, fleet))
                 return whole.go(expected)
             finally:
@@ -181,7 +185,8 @@ def rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None:
     if federation.method.preparation(federation.recipe.name) is not None:
         return None
     some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
-    return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
+    with phase("rehearsal"):
+        return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
 __all__ = ["SimulatedClients", "rehearse", "run"]
