@@ -7,17 +7,14 @@ tells of its client (`releases`) follows from the plan alone, so a ledger can re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.methods.upload import Draw, Tally, Upload
-from sordino.parts.hardware import cores
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -35,7 +32,6 @@ T = TypeVar("T")
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
 Seen = NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int16]  #: examples as a model takes them
-MOST_THREADS = 4  #: beside a GPU, which other processes may share
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
@@ -134,14 +130,6 @@ class Bench:
     def keeps(self, key: object) -> bool:
         """Whether anything is kept of the records with this key."""
         return key in self._kept
-
-    def beside(self, compute: Callable[[int], T], rows: Sequence[int]) -> Iterator[T]:
-        """What the processor computes for each row of a cohort: beside a GPU by threads, which begin at once."""
-        return map(compute, rows) if self.device.type == "cpu" else self._threads.map(compute, rows)
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(min(MOST_THREADS, cores()))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without trainers: another process makes its own."""
