@@ -80,7 +80,7 @@ nightly: $(READY) ## compute recorded experiments again, and run every method ov
 	$(BIN)/python -m pytest -n 2 -m nightly
 
 test-more: $(MORE)/.ready nginx ## the tests that need another environment: Ray, ONNX, pandas, matplotlib, Opacus, nginx and others
-	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py tests/test_cli_model.py tests/ecosystem tests/flower/test_door.py \
+	$(MORE)/bin/python -m pytest tests/ray tests/test_cli_model.py tests/ecosystem tests/flower/test_door.py \
 	  tests/engine/test_run_figures.py tests/report/test_comparison_files.py tests/flower/test_mod_page.py
 	@# the newest Flower that is allowed, over the same dependencies: it asks for a certifi that indexes may not have
 	PYTHONPATH=$(CURDIR)/$(MORE)/newest-flower $(MORE)/bin/python -m pytest tests/flower/test_mod.py \
@@ -90,7 +90,7 @@ test-more: $(MORE)/.ready nginx ## the tests that need another environment: Ray,
 $(MORE)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MORE)
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[learn,service,flower,export,notebook,dev]' 'flwr[simulation]' opacus datasets seaborn
+	  -e '.[learn,service,flower,ray,export,notebook,dev]' 'flwr[simulation]' opacus datasets seaborn
 	@# the bounds of flwr-datasets do not fit constraints.txt; it works with these versions
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps flwr-datasets
 	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \

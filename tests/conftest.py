@@ -59,6 +59,7 @@ PLACES = {
     "mechanisms/test_per_value_losses.py": "process",
     "methods": "process",
     "privacy/test_ledger_crash.py": "process",
+    "ray": "network",
     "shuffler": "network",
     "shuffler/test_envelopes.py": "unit",
     "shuffler/test_page.py": "unit",

@@ -14,6 +14,7 @@ from sordino.channels.secure_sum import Members, Summed, UnmaskedSums, _with_pla
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.workers import local
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
 from sordino.methods.upload import ReportSum
@@ -45,7 +46,8 @@ def members(given, rule=Summed.Spec()) -> Members:  # noqa: B008 (a frozen value
 
 
 def fleet(given, rule=Summed.Spec(), ledger=None, workers=1) -> SimulatedFleet:  # noqa: B008
-    return SimulatedFleet(given, ledger, workers=workers, members=members(given, rule))
+    hands = local(workers, [given.bench.device])
+    return SimulatedFleet(given, ledger, hands=hands, members=members(given, rule))
 
 
 class Watched(Fleet):

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from sordino.fleets.simulated import Population, SimulatedFleet, Work
+from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.tasks import Population, Work
+from sordino.fleets.workers import local
 from sordino.learning import models
 from sordino.learning.cohort import LocalTraining
 from sordino.learning.evaluation import Exam
@@ -73,4 +75,4 @@ def work(
 
 
 def fleet(given: Work, ledger=None, workers: int = 1) -> SimulatedFleet:
-    return SimulatedFleet(given, ledger, workers=workers)
+    return SimulatedFleet(given, ledger, hands=local(workers, [given.bench.device]))

@@ -13,8 +13,8 @@ import pytest
 
 import sordino
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets import simulated
-from sordino.fleets.simulated import NoRoom
+from sordino.fleets import workers
+from sordino.fleets.workers import NoRoom
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs import store
 from sordino.storage.files import NotWritten
@@ -368,7 +368,7 @@ def test_no_room_for_the_workers_copy_of_the_data_names_the_remedy(tmp_path, mon
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(simulated.np, "save", full)
+    monkeypatch.setattr(workers.tempfile, "TemporaryFile", full)
     with pytest.raises(NoRoom, match=r"No space left.*TMPDIR"):
         sordino.run(recipe(), workers=2)
 

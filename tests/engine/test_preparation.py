@@ -9,7 +9,8 @@ import pytest
 from sordino import run
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import SimulatedFleet, Task
+from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.tasks import Task
 from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import Bench
 from sordino.privacy.guarantee import Budget

@@ -14,8 +14,7 @@ import pytest
 
 import sordino
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets import simulated
-from sordino.fleets.simulated import WorkerLost
+from sordino.fleets import simulated, workers
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs import store
@@ -257,26 +256,22 @@ def test_a_run_that_is_running_is_nobody_elses_until_its_process_is_gone(tmp_pat
     assert not (folder / ".lock").exists()
 
 
-def test_a_killed_worker_ends_the_run_with_the_remedy_and_it_goes_on(tmp_path, monkeypatch):
+def test_a_killed_worker_does_not_change_a_bit(tmp_path, monkeypatch):
     given = recipe(BATCH_NORM, **{"rounds.count": 6})
-    start_worker, workers, shared = simulated.Workers._start, [], []
+    start_worker, started = workers.Workers._start, []
 
-    def remembered(self):
-        start_worker(self)
-        workers.append(self._processes[-1])
-        shared.append(Path(self._folder.name))
-        assert (shared[0] / "clients-x.npy").exists()
+    def remembered(self, number):
+        started.append(start_worker(self, number))
+        return started[-1]
 
     class Killer(Observer):
         def round(self, record, attendance):
-            assert not shared[0].exists()  # whatever happens from now on, no copy of the data is left behind
             if record.round == 3:
-                workers[0].kill()
+                started[0].process.kill()
 
-    monkeypatch.setattr(simulated.Workers, "_start", remembered)
-    with pytest.raises(WorkerLost, match=r"SIGKILL.*--resume"):
-        sordino.run(given, folder=tmp_path / "run", workers=2, observer=Killer())
-    sordino.run(given, folder=tmp_path / "run", resume=True)
+    monkeypatch.setattr(workers.Workers, "_start", remembered)
+    sordino.run(given, folder=tmp_path / "run", workers=2, observer=Killer())
+    assert [worker.number for worker in started] == [0, 1, 0]
     sordino.run(given, folder=tmp_path / "peace")
     assert left(tmp_path / "run") == left(tmp_path / "peace")
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 import sordino
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.simulated import WorkerLost
+from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.tasks import Work, WorkerLost
 from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.interface import Bench
@@ -58,31 +60,68 @@ def test_the_size_of_tasks_does_not_change_a_bit(monkeypatch):
         assert np.array_equal(run_with(1)[0], one)
 
 
-def test_a_killed_worker_is_named_with_the_remedy():
+def plan_of(given: Work, round: int) -> bytes:
+    return Plan("test", round, {}, {"parameters": given.method.init().parameters}).encode()
+
+
+def reports(own: SimulatedFleet, given: Work, round: int) -> dict[int, bytes]:
+    answers = own.exchange("report", dict.fromkeys(range(8), plan_of(given, round)), None)
+    return {reply.client: reply.message for reply in answers}
+
+
+def test_a_killed_worker_costs_its_jobs_and_not_the_run():
     given = work_by_name()
-    own = fleet(given, workers=2)
+    alone, own = fleet(given), fleet(given, workers=2)
     try:
-        plan = given.method.plan(given.method.init(), "test").encode()
-        list(own.exchange("report", dict.fromkeys(range(8), plan), None))
-        os.kill(own._hands._processes[1].pid, signal.SIGKILL)
-        with pytest.raises(WorkerLost, match=r"worker 1.*SIGKILL.*--resume"):
-            for number in range(2, 4):
-                plan = Plan("test", number, {}, {"parameters": given.method.init().parameters}).encode()
-                list(own.exchange("report", dict.fromkeys(range(8), plan), None))
+        for number in range(1, 5):
+            answers = own.exchange("report", dict.fromkeys(range(8), plan_of(given, number)), None)
+            first = next(answers)  # so that jobs are under way
+            victims = [worker.process for worker in own._hands._crew][: number - 1]  # none, one, both, both
+            for process in victims:
+                process.kill()
+            found = {reply.client: reply.message for reply in (first, *answers)}
+            assert found == reports(alone, given, number)
+        reports(own, given, 5)  # who died without a job is replaced when there is one
+        assert all(worker.process.poll() is None for worker in own._hands._crew)
     finally:
         own.close()
 
 
-def test_workers_are_gone_after_close_and_their_files_too():
+class Deadly:
+    """A job that no worker survives."""
+
+    def do(self, work, plan):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_job_that_kills_its_workers_is_given_up_with_the_remedy():
     given = work_by_name()
     own = fleet(given, workers=2)
-    pids = [process.pid for process in own._hands._processes]
-    folder = own._hands._folder.name
+    try:
+        with pytest.raises(WorkerLost, match=r"worker \d.*SIGKILL.*--resume"):
+            list(own._hands.run(Plan("test", 1), [Deadly()]))
+        assert reports(own, given, 1) == reports(fleet(given), given, 1)  # the others go on
+    finally:
+        own.close()
+
+
+def test_workers_are_gone_after_close():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    pids = [worker.process.pid for worker in own._hands._crew]
     own.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-    assert not os.path.exists(folder)  # noqa: PTH110
+
+
+def test_the_records_that_workers_share_are_never_in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = fleet(work_by_name(), workers=2)
+    try:
+        assert not list(tmp_path.iterdir())
+    finally:
+        own.close()
 
 
 def test_workers_and_their_parent_share_one_copy_of_the_records():

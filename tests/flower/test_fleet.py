@@ -197,7 +197,7 @@ def test_the_number_of_ones_of_every_parameter_is_the_simulations(parties):
     work = federation.work(Bench(people.Execution()))
     counts = []
     signing = SignedFleet(found.joined(), people.KEY, people.terms(found.recipe).digest)
-    for fleet in (signing, SimulatedFleet(work, None, workers=1)):
+    for fleet in (signing, SimulatedFleet(work, None)):
         bodies = [people.body(r.message) for r in fleet.exchange("report", dict.fromkeys(range(3), plan), None)]
         bits = [np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")[:650] for body in bodies]
         counts.append(np.sum(bits, axis=0, dtype=np.int64))

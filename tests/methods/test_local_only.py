@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.fleets.simulated import Task
+from sordino.fleets.tasks import Task
 from sordino.learning.evaluation import ExamPiece, score
 from sordino.methods.interface import Bench
 from sordino.methods.local_only import PARAMETERS, LocalOnly

@@ -17,7 +17,7 @@ import torch
 
 from sordino.channels import releases as releases_of
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import Task
+from sordino.fleets.tasks import Task
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, ExamPiece, score
 from sordino.learning.examples import Examples

@@ -36,7 +36,9 @@ from sordino.audits.finished_run import FinishedRun
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import Population, SimulatedFleet, Work
+from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.tasks import Population, Work
+from sordino.fleets.workers import local
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
@@ -44,7 +46,7 @@ from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, State
 from sordino.methods.silo_dp import SiloDp
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
-from sordino.runs.execution import device_for, workers_for
+from sordino.runs.execution import workers_for
 from sordino.wire.messages import Plan
 
 Float32s = NDArray[np.float32]
@@ -273,8 +275,9 @@ def play(
     work = Work(
         method, federation.model, federation.graded[1], _population(run, flock), {}, asked.seed, Bench(),
     )  # fmt: skip
-    count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
-    fleet = SimulatedFleet(work, federation.ledger(), workers=count)
+    devices = [work.bench.device]
+    hands = local(workers_for(None, devices, federation.effort, federation.clients), devices)
+    fleet = SimulatedFleet(work, federation.ledger(), hands=hands)
     channel, state = ListeningChannel(), method.init()
     start = state
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))

@@ -32,7 +32,7 @@ from sordino.audits.finished_run import (
 )
 from sordino.audits.inspection import Subject
 from sordino.audits.uploads import curve
-from sordino.fleets.simulated import Population
+from sordino.fleets.tasks import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import Execution
 from sordino.mechanisms.cases import Case, Points, Promise, Sampler, Scores

@@ -31,11 +31,15 @@ WorkerCount = Annotated[
     int | None,
     typer.Option(
         "--workers",
-        help="Processes; one per core if left out, or one on a GPU, which several may share. Results do not depend "
-        "on it (on a GPU: but for rounding).",
+        help="Processes; one per core if left out, or on a GPU as many as a short measurement finds fastest. Results "
+        "do not depend on it (on a GPU: but for rounding).",
     ),
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, or cuda for a GPU.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda for a GPU, or cuda:0,1 for several.")]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help="Compute on a Ray cluster: auto for this machine's, or HOST:PORT."),
+]
 
 # --- where to listen --------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import csv
 import io
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sordino.cli.live import live_place, watched
-from sordino.cli.options import RECIPE, AsJson, Device, Overrides, RecipeName, WorkerCount, check_folder, check_place
+from sordino.cli.options import (
+    RECIPE,
+    AsJson,
+    Device,
+    Overrides,
+    Ray,
+    RecipeName,
+    WorkerCount,
+    check_folder,
+    check_place,
+)
 from sordino.cli.printing import Cell, left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
 from sordino.parts.timeline import Span, Timeline, phase, process_start
@@ -28,6 +38,7 @@ from sordino.runs.observer import Observer
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from sordino.fleets.ray_workers import RayPool
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Repetitions
     from sordino.report.records import Result, RoundRecord
@@ -58,8 +69,10 @@ def run(
     ] = None,
     workers: WorkerCount = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu (the default), or cuda for a GPU; a resumed run keeps its own.")
+        str | None,
+        typer.Option(help="cpu (the default), cuda for a GPU, or cuda:0,1 for several; a resumed run keeps its own."),
     ] = None,
+    ray: Ray = None,
     clients: Annotated[
         list[Path] | None,
         _real(
@@ -113,8 +126,8 @@ def run(
         with phase("imports"):
             network = _network(clients, federation, patience, given, folder if resume is not None else None)
         place = live_place(live, live_tokens, real=network is not None)
-        if network is not None and (workers is not None or device is not None):
-            raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
+        if network is not None and any(option is not None for option in (workers, device, ray)):
+            raise InvalidInput("--workers, --device and --ray are for simulations: real clients compute where they are")
         made_here = out is None and resume is None
         with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
             if network is not None:
@@ -126,7 +139,7 @@ def run(
 
                 where = device or (None if resume is None else _device_of(folder)) or "cpu"
                 outcome = carry_out(
-                    chosen, folder=folder, resume=resume is not None, workers=workers, device=where,
+                    chosen, folder=folder, resume=resume is not None, workers=workers, device=where, ray=ray,
                     observer=[display, *trackers],
                 )  # fmt: skip
     if timing:
@@ -459,11 +472,13 @@ def sweep(
     ] = None,
     workers: WorkerCount = None,
     device: Device = "cpu",
+    ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe for every combination of settings and every seed, then compare.
 
     The same command goes on where an interrupted sweep stopped: finished runs are kept, a half-finished one is resumed.
+    On a Ray cluster several runs are computed at the same time.
     """
     check_place(workers, device)
     check_folder(SWEEPS if out is None else out)
@@ -474,25 +489,46 @@ def sweep(
     folder = out if out is not None else SWEEPS / base.name
     todo = points(base, [Axis.parse(text) for text in over or []], seeds, folder)
     with stoppable(lambda: "The same command goes on from here."):
-        _carry_out(todo, workers, device)
+        _carry_out(todo, workers, device, ray)
     _compare([point.folder for point in todo], folder, as_json)
 
 
-def _carry_out(todo: Sequence[Point], workers: int | None, device: str) -> None:
+def _carry_out(todo: Sequence[Point], workers: int | None, device: str, ray: str | None) -> None:
     from sordino.runs.simulation import run as carry_out
 
     left = [point for point in todo if not point.finished]
     with progress_of("runs") as progress:
         task = progress.add_task("", total=len(todo), completed=len(todo) - len(left), now="")
-        for point in left:
-            outcome = carry_out(
-                point.recipe, folder=point.folder, resume=point.begun, workers=workers, device=device,
-                observer=_Watcher(progress, task, point.folder.name),
+
+        def do(point: Point, *others: Observer, pool: RayPool | None = None) -> Outcome:
+            return carry_out(
+                point.recipe, folder=point.folder, resume=point.begun, workers=workers, device=device, ray=pool,
+                observer=[_Watcher(progress, task, point.folder.name), *others],
             )  # fmt: skip
-            progress.advance(task)
-            if progress.disable:
-                score = "" if outcome.score is None else f": {_shown(outcome.result.metric, outcome.score)}"
-                progress.console.print(f"{point.folder}{score}", highlight=False, markup=False)
+
+        with _outcomes(left, do, workers, device, ray) as outcomes:
+            for point, outcome in outcomes:
+                progress.advance(task)
+                if progress.disable:
+                    score = "" if outcome.score is None else f": {_shown(outcome.result.metric, outcome.score)}"
+                    progress.console.print(f"{point.folder}{score}", highlight=False, markup=False)
+
+
+@contextmanager
+def _outcomes(
+    left: Sequence[Point], do: Callable[..., Outcome], workers: int | None, device: str, ray: str | None
+) -> Iterator[Iterator[tuple[Point, Outcome]]]:
+    """What comes of runs: one after the other, or several at a time on a cluster."""
+    if ray is None:
+        yield ((point, do(point)) for point in left)
+        return
+    from sordino.fleets.ray_workers import RayPool
+    from sordino.runs.sweep import at_the_same_time
+
+    with RayPool(ray, device=device, workers=workers) as pool:
+        outcomes = at_the_same_time(left, partial(do, pool=pool), pool)
+        with closing(outcomes):  # all runs have stopped before the pool is closed
+            yield outcomes
 
 
 def _shown(metric: str, value: float) -> str:

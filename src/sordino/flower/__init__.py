@@ -28,35 +28,29 @@ if TYPE_CHECKING:
     from sordino.flower.app import write_app
     from sordino.flower.mod import local_privacy
     from sordino.flower.record_mod import private_training, record_privacy
-    from sordino.flower.simulation import simulate
     from sordino.flower.strategies import decoded, stated
 
 _HOMES = {
     "decoded": "strategies", "local_privacy": "mod", "private_training": "record_mod",
-    "record_privacy": "record_mod", "simulate": "simulation", "stated": "strategies", "write_app": "app",
+    "record_privacy": "record_mod", "stated": "strategies", "write_app": "app",
 }  # fmt: skip
 __all__ = [
-    "FlowerMissing", "decoded", "local_privacy", "private_training", "record_privacy", "simulate", "stated",
-    "write_app",
+    "FlowerMissing", "decoded", "local_privacy", "private_training", "record_privacy", "stated", "write_app",
 ]  # fmt: skip
 
 
 class FlowerMissing(SordinoError, ImportError):
-    """Flower (or, for its simulation, Ray) is not installed."""
+    """Flower is not installed."""
 
 
-def require(module: str = "flwr") -> None:
-    """Say how to install what is not there."""
+def require() -> None:
+    """Say how to install Flower where it is not there."""
     try:
-        import_module(module)
+        import_module("flwr")
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != "flwr":
             raise
-        if module == "flwr":
-            raise FlowerMissing("Flower is not installed: pip install 'sordino[flower]'") from None
-        raise FlowerMissing(
-            "Flower's simulation needs Ray, which is not installed: pip install 'sordino[flower]' 'flwr[simulation]'"
-        ) from None
+        raise FlowerMissing("Flower is not installed: pip install 'sordino[flower]'") from None
 
 
 def __getattr__(name: str) -> object:

@@ -161,7 +161,7 @@ def score(
     if inputs is None:
         inputs = exam.normalisation.apply(exam.examples.x[piece.where])
     x = torch.from_numpy(inputs).to(device)
-    y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece.where])).to(device)
+    y = torch.from_numpy(np.array(exam.examples.y[piece.where])).to(device)  # a copy: records may be mapped read-only
     with torch.no_grad():
         scores = call(module, tensors, (x,))
         total = float(loss(scores, y)) * len(y)

@@ -11,6 +11,7 @@ import copy
 import inspect
 import math
 import random
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -695,11 +696,15 @@ def _init_words(stream: Keystream, tensor: int, count: int) -> NDArray[np.uint32
     return stream.words(np.zeros(1, np.intp), Purpose.INIT, tensor, 0, count).reshape(count)
 
 
+#: PyTorch's global generators: whoever seeds them, or builds what draws from them, holds this
+GENERATORS = threading.RLock()
+
+
 @contextmanager
 def torch_seed(seed: int, device: torch.device = CPU) -> Iterator[None]:
     """PyTorch's generators of the processor and of this device at a seed for a while, and afterwards as before."""
     gpus = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
+    with GENERATORS, torch.random.fork_rng(devices=gpus):
         torch.default_generator.manual_seed(seed)
         for gpu in gpus:
             with torch.cuda.device(gpu):

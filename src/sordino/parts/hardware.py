@@ -10,8 +10,11 @@ from sordino.errors import InvalidInput
 
 def check_device(name: str) -> None:
     """Refuse a text that names no device."""
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
-        raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N")
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+(,[0-9]+)*)?", name):
+        raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N, or cuda:N,M for several GPUs")
+    numbers = name.partition(":")[2].split(",")
+    if len(set(numbers)) < len(numbers):
+        raise InvalidInput(f"{name!r} names a GPU twice: name each once; several workers may share it")
 
 
 def check_workers(asked: int | None) -> None:

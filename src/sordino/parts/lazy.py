@@ -18,7 +18,7 @@ class _LazyModule(ModuleType):
     """Stands for a module until it is used; `sys.modules` never holds it, so that nobody else loads it by looking."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(sys.modules.get(self.__name__) or import_module(self.__name__), name)
+        return getattr(import_module(self.__name__), name)
 
 
 def lazy_module(name: str) -> ModuleType:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 START, OTHER = "start of Python", "other"  #: what comes before the timeline, and what is in no phase
 
+TICK = 0.001  #: what is shorter did not happen before the timeline, but while it was made
+
 
 @dataclass
 class Span:
@@ -80,8 +82,9 @@ class Timeline:
         span.times += times
 
     def __enter__(self) -> Timeline:
-        now = time.monotonic()
-        self.count(START, None, self.since, now - self.since)
+        before = time.monotonic() - self.since
+        if before > TICK:
+            self.count(START, None, self.since, before)
         self._open.enter_context(_phase(self, OTHER, None))
         return self
 
@@ -126,7 +129,7 @@ def process_start() -> float:
     """When this process began, on the clock of `time.monotonic`; now, where the system does not tell."""
     now = time.monotonic()
     try:
-        ticks = int(Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19])
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
         return now - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, AttributeError, ValueError, IndexError):
         return now

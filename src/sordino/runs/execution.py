@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -26,7 +27,10 @@ from sordino.storage.files import write_whole
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
+WORTH_DOUBLING = 0.9  #: twice the workers of a GPU must take less than this share of the time
 GPU_WIDTH = 128
+
+V = TypeVar("V")
 
 
 @contextmanager
@@ -40,23 +44,49 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def device_for(name: str) -> torch.device:
-    """The device of that name; refused where there is none."""
+def devices_for(name: str) -> tuple[torch.device, ...]:
+    """The devices of that name (`cuda:0,1` names two); refused where they are not there."""
     check_device(name)
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    kind, _, numbers = name.partition(":")
+    devices = [torch.device(f"{kind}:{number}") for number in numbers.split(",") if number] or [torch.device(kind)]
+    if kind == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("a GPU was asked for, but PyTorch finds none here: use --device cpu")
-    return device
+    if kind == "cuda" and (absent := [d for d in devices if (d.index or 0) >= torch.cuda.device_count()]):
+        there = torch.cuda.device_count()
+        raise InvalidInput(f"{absent[0]} was asked for, but PyTorch finds {there} GPUs here, from cuda:0 on")
+    return tuple(devices)
 
 
-def workers_for(asked: int | None, device: torch.device, effort: float, clients: int) -> int:
-    """How many processes: as asked, else one on a GPU, or one per core where the work repays their start."""
+def workers_for(
+    asked: int | None,
+    devices: Sequence[torch.device],
+    effort: float,
+    clients: int,
+    share: Callable[[], int] = lambda: 1,
+) -> int:
+    """How many processes: as asked, else `share()` on each GPU, or one per core where the work repays their start."""
     check_workers(asked)
     if asked is not None:
         return asked
-    if device.type != "cpu" or effort < WORTH_WORKERS:
-        return 1
-    return max(1, min(cores(), clients))
+    if devices[0].type != "cpu":
+        each = share() if effort >= WORTH_MEASURING else 1
+        return max(1, min(each * len(devices), clients))
+    return 1 if effort < WORTH_WORKERS else max(1, min(cores(), clients))
+
+
+def gpu_share(key: str, seconds: Callable[[int], float], most: int) -> int:
+    """How many workers of one GPU are fastest, by the seconds that so many take: measured once, doubling while it pays.
+
+    `key` names what is computed, and on what.
+    """
+
+    def measure() -> int:
+        share, fastest = 1, seconds(1)
+        while 2 * share <= most and (faster := seconds(2 * share)) < WORTH_DOUBLING * fastest:
+            share, fastest = 2 * share, faster
+        return share
+
+    return _once("gpu-workers.json", key, int, measure)
 
 
 def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float, device: torch.device) -> Execution:
@@ -65,30 +95,36 @@ def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float,
         return Execution(GPU_WIDTH)
     if effort < WORTH_MEASURING:
         return Execution()
-    path = cache_folder() / "execution.json"
-    key = _key(model, batch_shape)
-    known = _read(path)
+    key = execution_key(model, batch_shape)
+    return _once("execution.json", key, lambda found: Execution(**found), lambda: choose_width(model, batch_shape))
+
+
+def execution_key(model: nn.Module, batch_shape: tuple[int, ...], *more: object) -> str:
+    """A name for this model on batches of this shape, on this machine."""
+    layout = parameter_layout(model)
+    text = repr((str(model), layout.names, layout.shapes, batch_shape, torch.__version__, platform.processor(), *more))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _once(name: str, key: str, read: Callable[[Any], V], measure: Callable[[], V]) -> V:
+    """What an earlier run measured and left in a file of the user's cache, else what is measured now."""
+    path = cache_folder() / name
+    known = _read(path, read)
     if key not in known:
-        known[key] = choose_width(model, batch_shape)
+        known[key] = measure()
         _write(path, known)
     return known[key]
 
 
-def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
-    layout = parameter_layout(model)
-    text = repr((str(model), layout.names, layout.shapes, batch_shape, torch.__version__, platform.processor()))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _read(path: Path) -> dict[str, Execution]:
+def _read(path: Path, read: Callable[[Any], V]) -> dict[str, V]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: Execution(**value) for key, value in found.items()}
+        return {key: read(value) for key, value in found.items()}
     except (OSError, ValueError, TypeError, AttributeError, SordinoError):
         return {}  # a cache that cannot be read is measured again
 
 
-def _write(path: Path, known: dict[str, Execution]) -> None:
+def _write(path: Path, known: dict[str, V]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(known, indent=1, default=asdict).encode())
@@ -96,4 +132,4 @@ def _write(path: Path, known: dict[str, Execution]) -> None:
         return  # the choice still holds for this run, and its checkpoint keeps it
 
 
-__all__ = ["device_for", "execution_for", "one_thread", "workers_for"]
+__all__ = ["devices_for", "execution_for", "execution_key", "gpu_share", "one_thread", "workers_for"]

@@ -15,7 +15,7 @@ from torch import nn
 from sordino import channels
 from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import Population, Work
+from sordino.fleets.tasks import Population, Work
 from sordino.learning import losses, partition
 from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
+from sordino.fleets.tasks import Work
+from sordino.fleets.workers import Hands, local
 from sordino.learning.evaluation import Scores
+from sordino.learning.models import GENERATORS
 from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.methods.silo_dp import SiloDp
+from sordino.parts.hardware import check_workers, cores
 from sordino.parts.timeline import phase
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
@@ -27,7 +34,14 @@ from sordino.report.records import RoundRecord, Simulation
 from sordino.runs import preflight
 from sordino.runs.checkpoint import DamagedRun
 from sordino.runs.coordinator import Attendance, RoundOutcome
-from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
+from sordino.runs.execution import (
+    devices_for,
+    execution_for,
+    execution_key,
+    gpu_share,
+    one_thread,
+    workers_for,
+)  # fmt: skip
 from sordino.runs.federation import Federation, wire
 from sordino.runs.loop import ClientSide, Run
 from sordino.runs.observer import Observer
@@ -36,6 +50,10 @@ from sordino.runs.senders import PrivateSilo
 from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
 from sordino.wire.messages import Plan
 
+if TYPE_CHECKING:
+    from sordino.fleets.ray_workers import RayPool
+
+TIMED_CLIENTS = 256  #: clients, at most, with which the number of workers of a GPU is measured
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
 
 
@@ -47,6 +65,7 @@ def run(
     resume: bool = False,
     workers: int | None = None,
     device: str = "cpu",
+    ray: str | RayPool | None = None,
     observer: Observer | Sequence[Observer] | None = None,
 ) -> Outcome:
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
@@ -54,18 +73,25 @@ def run(
     `data` is data in memory, for a recipe with `data.source = "memory"`: a pandas data frame, a Hugging Face or torch
     data set, a pair of arrays (x, y), or a mapping of two of these to train and test (docs/data-in-memory.md).
 
-    `workers` are processes (default: one per core where that pays, one on a GPU); results do not depend on their
-    number, on a GPU but for rounding. A folder that another process is running is refused
+    `workers` are processes (default: one per core where that pays; on a GPU as many as a short measurement finds
+    fastest); results do not depend on their number, on a GPU but for rounding. `device` is cpu, cuda, or `cuda:0,1` for
+    several GPUs. With `ray`, the address of a Ray cluster ("auto": this machine's) or a `RayPool` that several runs
+    share, the cluster's machines compute (docs/ray.md). A folder that another process is running is refused
     (`sordino.storage.files.InUse`).
     """
-    place = device_for(device)
+    if isinstance(ray, str):
+        with _ray_pool(ray, device, workers) as pool:
+            return run(recipe, data=data, folder=folder, resume=resume, device=device, ray=pool, observer=observer)
+    check_workers(workers)
+    if ray is not None:
+        device = ray.device
+    devices = devices_for(device) if ray is None else (torch.device(device),)
     if resume and folder is None:
         raise InvalidInput("resume needs the folder of the run that is to go on")
     with one_thread():
-        recipe, dataset = pinned(recipe, data)
-        with phase("model and split"):
+        with GENERATORS, phase("model and split"):
+            recipe, dataset = pinned(recipe, data)
             federation = wire(recipe, dataset)
-        count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = recipe.method.channel.simulated_sides(recipe, federation.method)
         own = None if recipe.data.origin == "known" else federation.dataset
@@ -75,12 +101,13 @@ def run(
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()
-            with phase("choice of width"):
-                execution = _execution(federation, place, past)
+            with GENERATORS, phase("choice of width"):
+                execution = _execution(federation, devices[0], past)
+            work = federation.work(Bench(execution, devices[0]))
             with phase("start of workers"):
                 fleet = SimulatedFleet(
-                    federation.work(Bench(execution, place)), ledger, workers=count, members=members,
-                    releases=federation.releases, prepared=store.belongings(),
+                    work, ledger, hands=_local(federation, work, workers, devices) if ray is None else ray.hands,
+                    members=members, releases=federation.releases, prepared=store.belongings(),
                 )  # fmt: skip
             federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
@@ -92,6 +119,42 @@ def run(
                 return whole.go(expected)
             finally:
                 fleet.close()
+
+
+def _ray_pool(address: str, device: str, workers: int | None) -> RayPool:
+    from sordino.fleets.ray_workers import RayPool
+
+    return RayPool(address, device=device, workers=workers)
+
+
+def _local(
+    federation: Federation, work: Work, workers: int | None, devices: Sequence[torch.device]
+) -> Callable[[Work], Hands]:
+    """Workers of this machine."""
+    share = partial(_gpu_share, federation, work)
+    return local(workers_for(workers, devices, federation.effort, federation.clients, share), devices)
+
+
+def _gpu_share(federation: Federation, work: Work) -> int:
+    """How many workers a GPU is best shared by, for this method; one where clients prepare before they report."""
+    method, recipe, device = federation.method, federation.recipe, work.bench.device
+    if method.preparation(recipe.name) is not None:
+        return 1
+    message = method.plan(method.init(), recipe.name).encode()
+    some = dict.fromkeys(range(min(federation.clients, TIMED_CLIENTS)), message)
+
+    def seconds(workers: int) -> float:
+        fleet = SimulatedFleet(work, None, hands=local(workers, [device]))
+        try:
+            for _ in range(2):  # the first time is for all that is loaded and recorded once
+                began = time.perf_counter()
+                list(fleet.exchange("report", some, None))
+            return time.perf_counter() - began
+        finally:
+            fleet.close()
+
+    shape, name = (method.batch, *federation.record_shape), torch.cuda.get_device_name(device)
+    return gpu_share(execution_key(federation.model, shape, recipe.method, name), seconds, cores())
 
 
 def _execution(federation: Federation, device: torch.device, past: Past) -> Execution:
@@ -185,8 +248,7 @@ def rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None:
     if federation.method.preparation(federation.recipe.name) is not None:
         return None
     some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
-    with phase("rehearsal"):
-        return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
+    return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
 __all__ = ["SimulatedClients", "rehearse", "run"]

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs.execution import one_thread
+from sordino.runs.observer import Observer
+
+if TYPE_CHECKING:
+    from sordino.fleets.ray_workers import RayPool
+    from sordino.report.records import RoundRecord
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.outcome import Outcome
 
 LONGEST_NAME = 80
+FEWEST_RUNS, MOST_RUNS = 2, 16  #: runs that share a pool at the same time; each takes memory here
+CLIENTS_PER_WORKER = 4  #: and so many clients of all of them together there should be
 
 
 @dataclass(frozen=True)
@@ -105,4 +118,35 @@ def _name(chosen: Sequence[str], seed: int) -> str:
     return f"{name[: LONGEST_NAME - 30].rstrip('_')}~{digest}_seed={seed}"
 
 
-__all__ = ["Axis", "Point", "points"]
+@dataclass(frozen=True)
+class _Stop(Observer):
+    """Ends a run after its round, as Ctrl-C does, once it is to stop."""
+
+    event: threading.Event
+
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+
+
+def at_the_same_time(
+    todo: Sequence[Point], do: Callable[[Point, Observer], Outcome], pool: RayPool
+) -> Generator[tuple[Point, Outcome]]:
+    """Do runs that share a pool, each as it ends; several at a time, so that all workers have clients to compute.
+
+    `do` carries one out, and tells the observer. Where one fails, or the caller leaves, all stop after their round.
+    """
+    fill = -(-CLIENTS_PER_WORKER * pool.workers // min(point.recipe.number_of_clients for point in todo)) if todo else 1
+    stop = threading.Event()
+    with one_thread(), ThreadPoolExecutor(max(FEWEST_RUNS, min(fill, MOST_RUNS))) as threads:
+        points = {threads.submit(do, point, _Stop(stop)): point for point in todo}
+        try:
+            for done in as_completed(points):
+                yield points[done], done.result()
+        except BaseException:
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+__all__ = ["Axis", "Point", "at_the_same_time", "points"]
