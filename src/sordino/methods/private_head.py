@@ -655,17 +655,19 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
 
 
 def _noise(part: NoisySum, clients: Sequence[int], draw: Draw, bench: Bench) -> Tensor:
-    """`[K, values]`: each client's own whole noise, drawn in pieces that stay in a processor's cache, or on a GPU."""
+    """`[K, values]`: each client's own whole noise."""
     source, each = draw(clients), part.noise.words_per_value
-    size = NOISE_PIECE if bench.device.type == "cpu" else part.values
-    tables = part.noise if bench.device.type == "cpu" else _device_noise(part, bench)
-    noise = torch.empty(len(clients), part.values, dtype=torch.int64, device=bench.device)
+    if bench.device.type != "cpu":
+        count, rows = each * part.values, (np.array([k]) for k in range(len(clients)))
+        drawn = [draws.draw_from(source, row, draws.Stream.NOISE, 0, count) for row in rows]
+        return _device_noise(part, bench).draw(np.concatenate(drawn))
+    noise = np.empty((len(clients), part.values), np.int64)
     for k in range(len(clients)):
-        for first in range(0, part.values, size):
-            count = each * min(size, part.values - first)
+        for first in range(0, part.values, NOISE_PIECE):  # a piece stays in the processor's cache
+            count = each * min(NOISE_PIECE, part.values - first)
             words = draws.draw_from(source, np.array([k]), draws.Stream.NOISE, first * each, count)
-            noise[k, first : first + size] = torch.as_tensor(tables.draw(words[0]))
-    return noise
+            noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
+    return torch.from_numpy(noise)
 
 
 def _device_noise(part: NoisySum, bench: Bench) -> DeviceNoise:
