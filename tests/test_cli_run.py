@@ -74,6 +74,19 @@ def test_a_shipped_recipe_on_embedded_data_runs(name, tmp_path):
     parsed.close()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_timing_says_where_the_time_of_a_run_went(workers, tiny, tmp_path):
+    sordino("run", tiny, "--out", tmp_path / "run", "--workers", workers, "--timing")
+    found = json.loads((tmp_path / "run/timing.json").read_text())
+    phases = {(each["phase"], each["round"], each["beside"]): each for each in found["phases"]}
+    own = [each["seconds"] for each in found["phases"] if not each["beside"]]
+    assert sum(own) == pytest.approx(found["seconds"]) and min(own) >= 0
+    assert {("recipe", None, False), ("data", None, False), ("composition of privacy", None, False)} <= set(phases)
+    rounds = len(RunFolder.open(tmp_path / "run").rounds())
+    assert {round for name, round, _ in phases if name == "coordinate"} == set(range(1, rounds + 1))
+    assert {(name, rounds, workers > 1) for name in ("train", "randomise")} <= set(phases)
+
+
 def test_without_json_it_prints_the_table_the_statement_and_where_everything_is(tiny, tmp_path):
     result = sordino("run", tiny, "--out", tmp_path / "run")
     said = json.loads((tmp_path / "run/result.json").read_text())

@@ -28,6 +28,9 @@ PACKAGES = (
 LAUNCHER = """#!/bin/sh
 # Runs Sordino from this folder: what the machine has comes first, what it lacks comes from here.
 here=$(cd "$(dirname "$0")" && pwd)
+# Images often come without compiled Python and forbid writing it: every start would compile all of PyTorch again.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="${PYTHONPYCACHEPREFIX:-$here/compiled}"
 exec "${PYTHON:-python3}" "$here/launch.py" "$@"
 """
 

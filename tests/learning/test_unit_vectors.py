@@ -376,10 +376,11 @@ def test_clients_computed_side_by_side_have_the_sums_they_have_alone(limit: int)
     """As a GPU does it: more records than float32 adds up exactly at once, and residuals that it cannot add at all."""
     head, rng = LinearHead(6, 3, bias=True), torch.Generator().manual_seed(4)
     weights = head.weights(torch.randn(head.size, generator=rng))
-    x = [torch.randn(n, 6, generator=rng) for n in (1, 700, 33)]
+    x = [torch.randn(n, 6, generator=rng) for n in (1, 700, 33, 33)]
     y = [torch.randint(3, (len(own),), generator=rng) for own in x]
     records = [Rounded.of(own, True, 256) for own in x]
     alone = [head.sums(weights, own, labels, 0.03, limit) for own, labels in zip(records, y, strict=True)]
-    for one, other in zip(head.sums_apart(weights, records, y, 0.03, limit), alone, strict=True):
-        assert torch.equal(one.sums, other.sums)
-        assert one.loss == pytest.approx(other.loss) and one.clipped == other.clipped
+    found = head.sums_apart(weights, records, y, 0.03, limit)
+    for sums, loss, clipped, other in zip(found.sums, found.loss, found.clipped, alone, strict=True):
+        assert torch.equal(sums, other.sums)
+        assert loss == pytest.approx(other.loss) and clipped == other.clipped

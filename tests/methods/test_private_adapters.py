@@ -133,9 +133,9 @@ def test_clients_computed_side_by_side_have_the_same_sums(trained: tuple[Lora, P
     plan = plan_of(method, method.budgeting.gradient)
     data = [own for k in range(3) if (own := federation.population.data(k, torch.device("cpu"))) is not None]
     together = method._gradients(plan, 0, data, Bench())
-    for own, (sums, loss, _) in zip(data, together, strict=True):
+    for own, sums, loss in zip(data, together.sums, together.loss, strict=True):
         alone = method._summed(plan, 0, own, Bench())
-        assert np.array_equal(sums, alone[0]) and loss == pytest.approx(alone[1])
+        assert torch.equal(sums, alone.sums[0]) and loss == pytest.approx(alone.loss[0])
 
 
 def test_the_model_file_holds_network_and_adapter(trained: tuple[Lora, Path], tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def plan_of(method: PrivateHead, part: NoisySum, arrays: Mapping[str, Any] | Non
 
 def summed_of(method: PrivateHead, plan: Plan, group: int, data: ClientData, bench: Bench | None = None) -> list[int]:
     """The exact sum over some records, in Python's whole numbers."""
-    return [int(v) for v in method._summed(plan, group, data, bench or Bench(LOOP))[0]]
+    return [int(v) for v in method.exact(plan, group, data, bench or Bench(LOOP))]
 
 
 def squared(vector: Sequence[int]) -> int:
@@ -482,7 +482,7 @@ def test_reports_are_as_long_and_as_noisy_whatever_the_records_are(name: str, wh
     broken = ClientData(torch.full((1, 1, 8, 8), math.nan), torch.zeros(1, dtype=torch.int64))
     half = 1 << (part.bits - 1)
     for data in (None, broken, many):
-        exact = np.zeros(part.values, np.int64) if data is None else method._summed(plan, 0, data, Bench(LOOP))[0]
+        exact = np.zeros(part.values, np.int64) if data is None else method.exact(plan, 0, data, Bench(LOOP))
         bodies = reports(method, plan, data, 200)
         assert {len(body) for body in bodies} == {len(reports(method, plan, None, 1)[0])}
         sent = np.asarray(part.mechanism.decode(bodies, part.values).array, np.int64)
@@ -540,7 +540,7 @@ def test_a_runs_sums_have_the_exact_sums_in_them_and_the_noise_of_all(
             data = own.population.data(client, torch.device("cpu"))
             assert data is not None
             group = method.class_of(client)
-            share = weights[group] * method._summed(plan, group, data, Bench())[0]
+            share = weights[group] * method.exact(plan, group, data, Bench())
             exact = share if not exact.size else exact + share
         expected = sum(weights[method.class_of(client)] ** 2 for client in range(6))
         found.append((total - exact) / part.noise.sigma)
@@ -679,7 +679,7 @@ def test_the_estimate_of_unequal_budgets_is_the_weighted_mean_gradient(monkeypat
         group, data = method.class_of(client), cohort.data[client]
         assert data is not None
         scale = method.scales[group]
-        exact += scale * method._summed(plan, group, data, Bench())[0] * part.unit
+        exact += scale * method.exact(plan, group, data, Bench()) * part.unit
         weight += scale
     draws, bench = 300, Bench()
     mean = np.zeros(part.values)
@@ -724,7 +724,7 @@ def test_rounding_a_mean_does_not_lengthen_it(group: int) -> None:
         most = part.sensitivity * method.scales[group]
         each = 2 * int(most / math.sqrt(part.values)) + 1  # halves, which are rounded up every second time
         for value in (each, 10**12):
-            found = method._of_client(torch.full((part.values,), value), data, part, method.scales[group])
+            (found,) = method._of_clients(torch.full((1, part.values), value), [data], part, method.scales[group])
             assert 0.8 * most < math.sqrt(squared([int(v) for v in found])) <= most
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -27,8 +28,9 @@ from sordino.cli.options import (
     check_folder,
     check_place,
 )
-from sordino.cli.printing import left, print_json, print_table, progress_of, right, stoppable
+from sordino.cli.printing import Cell, left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
+from sordino.parts.timeline import Span, Timeline, phase, process_start
 from sordino.report.metric_words import ACCURACY, beside
 from sordino.report.words import decimal
 from sordino.runs.observer import Observer
@@ -100,6 +102,9 @@ def run(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the rounds for TensorBoard too, while they go by.")
     ] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Say where the time went, here and in timing.json of the run's folder.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.
@@ -107,36 +112,50 @@ def run(
     Ctrl-C stops after writing a checkpoint; --resume goes on from it to the very same result. With --client the clients
     are processes of their owners': every round is durable, and --resume goes on after a crash as well.
     """
-    check_place(workers, device)
-    if resume is None:
-        check_folder(RUNS if out is None else out)
-    trackers = _trackers(tensorboard)
-    chosen, folder = _choose(recipe, overrides, seed, out, resume)
-    if resume is not None and _is_over(folder, as_json):
-        return
-    files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
-    given = {name: path for name, path in files.items() if path is not None}
-    network = _network(clients, federation, patience, given, folder if resume is not None else None)
-    place = live_place(live, live_tokens, real=network is not None)
-    if network is not None and any(option is not None for option in (workers, device, ray)):
-        raise InvalidInput("--workers, --device and --ray are for simulations: real clients compute where they are")
-    made_here = out is None and resume is None
-    with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
-        if network is not None:
-            with watched(place, live_tokens, chosen, network.names(), network.federation) as watching:
-                outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers, *watching])
-        else:
-            from sordino.runs.simulation import run as carry_out
+    with Timeline(process_start()) as timeline:
+        check_place(workers, device)
+        if resume is None:
+            check_folder(RUNS if out is None else out)
+        trackers = _trackers(tensorboard)
+        with phase("recipe"):
+            chosen, folder = _choose(recipe, overrides, seed, out, resume)
+        if resume is not None and _is_over(folder, as_json):
+            return
+        files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
+        given = {name: path for name, path in files.items() if path is not None}
+        with phase("imports"):
+            network = _network(clients, federation, patience, given, folder if resume is not None else None)
+        place = live_place(live, live_tokens, real=network is not None)
+        if network is not None and any(option is not None for option in (workers, device, ray)):
+            raise InvalidInput("--workers, --device and --ray are for simulations: real clients compute where they are")
+        made_here = out is None and resume is None
+        with _remove_if_empty(folder, made_here), stoppable(lambda: _how_to_go_on(folder)), Display(chosen) as display:
+            if network is not None:
+                with watched(place, live_tokens, chosen, network.names(), network.federation) as watching:
+                    outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers, *watching])
+            else:
+                with phase("imports"):
+                    from sordino.runs.simulation import run as carry_out
 
-            where = device or (None if resume is None else _device_of(folder)) or "cpu"
-            outcome = carry_out(
-                chosen, folder=folder, resume=resume is not None, workers=workers, device=where, ray=ray,
-                observer=[display, *trackers],
-            )  # fmt: skip
+                where = device or (None if resume is None else _device_of(folder)) or "cpu"
+                outcome = carry_out(
+                    chosen, folder=folder, resume=resume is not None, workers=workers, device=where, ray=ray,
+                    observer=[display, *trackers],
+                )  # fmt: skip
+    if timing:
+        _write_timing(timeline, folder)
     if as_json:
         print_json(outcome.to_json())
     else:
         _print_outcome(outcome)
+    if timing and not as_json:
+        _print_timing(timeline)
+
+
+def _write_timing(timeline: Timeline, folder: Path) -> None:
+    from sordino.report.folder import RunFolder
+
+    RunFolder.open(folder).write_timing(timeline.to_json())
 
 
 def _trackers(tensorboard: Path | None) -> list[Observer]:
@@ -414,6 +433,27 @@ def _print_outcome(outcome: Outcome) -> None:
     if outcome.folder is not None:
         typer.echo("Other figures, and all proofs, are in statement.txt.")
         typer.echo(f"Everything is in {outcome.folder}; open {outcome.folder / 'report.html'} in a browser.")
+
+
+def _print_timing(timeline: Timeline) -> None:
+    """Each phase once: what it took in all, in the first round, and in the median of the others."""
+    groups: dict[str, list[Span]] = {}
+    for span in timeline.spans:
+        groups.setdefault(f"{span.phase} (in workers)" if span.beside else span.phase, []).append(span)
+    rows: list[list[Cell]] = []
+    for name, spans in groups.items():
+        took = sum(span.seconds for span in spans)
+        share = "" if spans[0].beside else f"{took / timeline.seconds:.0%}"
+        rounds = [span.seconds for span in spans if span.round]
+        rows.append([name, f"{took:.2f}", share, _middle(rounds[:1]), _middle(rounds[1:])])
+    rows.append([("all", "bold"), f"{timeline.seconds:.2f}", "", "", ""])
+    columns = [*left("phase"), *right("seconds", "share", "first round", "a later round")]
+    typer.echo()
+    print_table("Where the time went", columns, rows)
+
+
+def _middle(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.3f}" if seconds else ""
 
 
 # --- sordino sweep ----------------------------------------------------------------------------------------------------

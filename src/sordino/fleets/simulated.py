@@ -29,7 +29,7 @@ from sordino.wire.messages import Plan, answer_to
 
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
 GPU_TASK_BYTES = 2**31  #: on a GPU, which is idle with a few clients at a time
-TASK_CLIENTS = 64  #: and this many clients, at most
+TASK_CLIENTS = 64  #: and of this many clients on a processor, at most
 TASKS_PER_WORKER = 6  #: so that no worker waits long for another at the end of a round
 
 
@@ -223,8 +223,9 @@ class SimulatedFleet(Fleet):
         order = sorted(clients, key=lambda client: (-population.size(client), client))
         share = -(-len(order) // (workers * TASKS_PER_WORKER))
         fair = -(-len(order) // workers)
-        room = GPU_TASK_BYTES if on_gpu else TASK_BYTES
-        most = min(TASK_CLIENTS, room // max(1, self._report_bytes))
+        most = (GPU_TASK_BYTES if on_gpu else TASK_BYTES) // max(1, self._report_bytes)
+        if not on_gpu:
+            most = min(TASK_CLIENTS, most)
         size = max(2, min(-(-share // width) * width, fair, most))
         return [tuple(order[first : first + size]) for first in range(0, len(order), size)]
 

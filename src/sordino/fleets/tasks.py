@@ -24,6 +24,7 @@ from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, Seen
 from sordino.methods.private_evaluation import PrivateEvaluation
+from sordino.parts.timeline import phase
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
 
@@ -134,7 +135,10 @@ class Task:
 
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
         """These clients, and their answers to the plan with what they keep and what their owners see."""
-        reported = work.method.report(plan, self.cohort(work), work.draw(plan.round), work.bench)
+        with phase("records"):
+            cohort = self.cohort(work)
+        with phase("randomise"):  # and train, which is a phase of its own
+            reported = work.method.report(plan, cohort, work.draw(plan.round), work.bench)
         return self.clients, replace(reported, bodies=[answer_to(plan, body) for body in reported.bodies])
 
     def cohort(self, work: Work) -> Cohort:
@@ -160,7 +164,8 @@ class Rehearsal:
     def do(self, work: Work, plan: Plan) -> LocalView:
         """What the clients' owners see."""
         cohort = Task(self.clients, ({},) * len(self.clients)).cohort(work)
-        return work.method.rehearse(plan, cohort, work.draw(plan.round), work.bench)
+        with phase("rehearsal"):
+            return work.method.rehearse(plan, cohort, work.draw(plan.round), work.bench)
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,8 @@ class Preparation:
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Sequence[ClientState]]:
         """These clients, and what they made of their data."""
         cohort = Task(self.clients, ({},) * len(self.clients)).cohort(work)
-        return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
+        with phase("prepare"):
+            return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
 
 
 @dataclass(frozen=True)
@@ -238,7 +244,8 @@ class Grading:
         parameters = plan.arrays["parameters"]
         exam, device = work.exams[self.exam], work.bench.device
         piece = ExamPiece(exam, self.piece, self.inputs)
-        return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
+        with phase("evaluate"):
+            return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
 
 
 class Job(Protocol[T_co]):

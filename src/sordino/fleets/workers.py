@@ -29,6 +29,7 @@ import torch
 from sordino.errors import SordinoError
 from sordino.fleets.tasks import Job, JobQueue, T_co, Work, attempt
 from sordino.learning.examples import Examples
+from sordino.parts.timeline import Timeline, count_beside, phase
 from sordino.wire.messages import Plan
 
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
@@ -178,7 +179,8 @@ class Workers:
                 if left == 0.0:
                     queue.clear()
                 awaited = {worker.pipe: worker for worker in self._crew if worker.behind or worker.job}
-                ready = connection.wait(list(awaited), left)
+                with phase("wait for workers" if any(worker.job for worker in self._crew) else "start of workers"):
+                    ready = connection.wait(list(awaited), left)
                 if not ready and not queue:
                     return
                 for worker in (awaited[cast("Pipe", pipe)] for pipe in ready):
@@ -194,10 +196,11 @@ class Workers:
     def _hear(self, worker: _Child, queue: JobQueue, message: bytes) -> object:
         """A worker's answer, None where nobody waits for it; then it has its next job."""
         try:
-            answer = worker.pipe.recv()
+            answer, spans = worker.pipe.recv()
         except (EOFError, ConnectionError):
             self._replace(worker, queue)
             return None
+        count_beside(spans)
         wanted, worker.behind, worker.job = not worker.behind, False, None
         self._give(worker, queue, message)
         return answer if wanted else None
@@ -282,13 +285,15 @@ def _serve(descriptor: str, content: str, device: str) -> None:
     with mmap.mmap(int(content), 0, access=mmap.ACCESS_READ) as whole:
         work: Work = pickle.loads(whole).on(torch.device(device))
     try:
-        pipe.send("ready")
-        while True:
-            message = pipe.recv()
-            if isinstance(message, bytes):
-                plan = Plan.decode(message)
-            else:
-                pipe.send(attempt(work, plan, message))
+        pipe.send(("ready", ()))
+        with Timeline() as timeline:
+            while True:
+                message = pipe.recv()
+                if isinstance(message, bytes):
+                    plan = Plan.decode(message)
+                else:
+                    answer = attempt(work, plan, message)
+                    pipe.send((answer, timeline.take()))
     except (EOFError, ConnectionError):
         return
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +48,16 @@ GPU_RECORDS = 2**12  #: records computed at a time on a GPU
 
 @dataclass(frozen=True)
 class HeadSums:
-    """The sum of all records' parts, flat as the parameters are, and what is local."""
+    """The sum of all records' parts, flat as the parameters are, and what is local; of one client or of several."""
 
-    sums: Tensor  #: int64 [d]
-    loss: Tensor
-    clipped: Tensor
+    sums: Tensor  #: int64 `[d]` or `[K, d]`
+    loss: Tensor  #: `[]` or `[K]`
+    clipped: Tensor  #: the same
+
+
+def _joined(each: Sequence[HeadSums]) -> HeadSums:
+    """The sums of several groups of clients, one after another."""
+    return HeadSums(*(torch.cat([getattr(own, f.name) for own in each]) for f in fields(HeadSums)))
 
 
 def split_clip(clip: int) -> tuple[int, int]:
@@ -144,11 +150,12 @@ class LinearHead:
 
     def sums_apart(
         self, weights: WholeWeights, records: Sequence[Rounded], labels: Sequence[Tensor], clip: float, limit: int
-    ) -> list[HeadSums]:
-        """`sums` of several clients' records, computed side by side: a GPU waits for its orders otherwise."""
+    ) -> HeadSums:
+        """`sums` of each of several clients' records, computed side by side: a GPU waits for its orders otherwise."""
         longest, most = records[0].longest, 2**24 // (records[0].longest * limit)
         if most < FEWEST_TOGETHER or not _float32_is_whole() or any(own.longest != longest for own in records):
-            return [self.sums(weights, own, y, clip, limit) for own, y in zip(records, labels, strict=True)]
+            alone = [self.sums(weights, own, y, clip, limit) for own, y in zip(records, labels, strict=True)]
+            return _joined([HeadSums(own.sums[None], own.loss[None], own.clipped[None]) for own in alone])
         everyone = Rounded(
             torch.cat([own.whole for own in records]).float(), torch.cat([own.scale for own in records]),
             torch.cat([own.length for own in records]), longest,
@@ -158,15 +165,19 @@ class LinearHead:
         residual, shortened, shares = residuals(everyone, products, torch.cat(list(labels)), clip, limit)
         losses, kept = -torch.log(shares), residual.float()
         found, first = [], 0
-        for y in labels:
-            total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
-            for start in range(first, first + len(y), most):
-                part = slice(start, min(start + most, first + len(y)))
-                total += (kept[part].T @ everyone.whole[part]).long()
-            own = slice(first, first + len(y))
-            found.append(HeadSums(self.flat(total), losses[own].sum(), shortened[own].sum()))
-            first += len(y)
-        return found
+        for n, alike in groupby(len(y) for y in labels):
+            clients = len(list(alike))
+            own = slice(first, first := first + clients * n)
+            left = kept[own].view(clients, n, self.classes).transpose(1, 2)
+            right = everyone.whole[own].view(clients, n, -1)
+            total = torch.zeros(clients, self.classes, self.features + self.bias, dtype=torch.int64, device=kept.device)
+            for start in range(0, n, most):  # so many are added up exactly
+                total += left[:, :, start : start + most].bmm(right[:, start : start + most]).long()
+            local = (value[own].view(clients, n).sum(1) for value in (losses, shortened))
+            found.append(HeadSums(self.flat(total), *local))
+        return HeadSums(
+            *(torch.cat(parts) for parts in zip(*((f.sums, f.loss, f.clipped) for f in found), strict=True))
+        )
 
     def parts(self, weights: WholeWeights, records: Rounded, y: Tensor, clip: float, limit: int) -> Tensor:
         """What each record adds to the sum, `[n, d]`: for those who look at single records."""
@@ -185,8 +196,8 @@ class LinearHead:
         return WholeWeights(torch.round(own.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT) * 2.0**WEIGHT_BITS))
 
     def flat(self, total: Tensor) -> Tensor:
-        """`[classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
-        return torch.cat([total[:, : self.features].reshape(-1), total[:, self.features :].reshape(-1)])
+        """`[.., classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
+        return torch.cat([total[..., : self.features].flatten(-2), total[..., self.features :].flatten(-2)], dim=-1)
 
 
 def _float32_is_whole() -> bool:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sordino.parts.timeline import phase
+
 Output = Tensor | Sequence[Tensor]  #: `[w, ...]`, or pieces `[w, n_i]` of one output `[w, n]`
 Step = Callable[[Sequence[Tensor]], Sequence[Output]]  #: inputs `[w, ...]` to outputs
 Shape = tuple[tuple[tuple[int, ...], torch.dtype], ...]
@@ -70,7 +72,8 @@ class Replayer:
             return False
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
-            self._recordings[key] = _Recording(self._to_places(step), places, self._pool)
+            with phase("record steps"):
+                self._recordings[key] = _Recording(self._to_places(step), places, self._pool)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:

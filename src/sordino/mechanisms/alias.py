@@ -27,15 +27,15 @@ class AliasTable:
         self.weights = tuple(weights)
         self.bits = max(1, (len(weights) - 1).bit_length())
         thresholds, aliases = _build(weights, self.bits)
-        self._threshold = np.array(thresholds, dtype=np.uint64)
-        self._alias = np.array(aliases, dtype=np.int64)
+        self.thresholds = np.array(thresholds, dtype=np.uint64)  #: below which a word takes its own cell
+        self.aliases = np.array(aliases, dtype=np.int64)  #: the index that other words of a cell take
         self._mask = np.uint64((1 << self.bits) - 1)
 
     def draw(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """One index per word."""
         index = np.bitwise_and(words, self._mask).view(np.int64)
-        keep = words < self._threshold.take(index, mode="clip")
-        return np.where(keep, index, self._alias.take(index, mode="clip"))
+        keep = words < self.thresholds.take(index, mode="clip")
+        return np.where(keep, index, self.aliases.take(index, mode="clip"))
 
     def packed(self, first: int = 0) -> str:
         """The weights from `first` on, as pages read them: base64 of little-endian 64-bit words."""

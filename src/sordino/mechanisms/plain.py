@@ -152,7 +152,10 @@ class NoisySums(NoPrivacy):
     def wrapped(self, whole: Int64s) -> Int64s:
         """Modulo 2^bits, around zero."""
         half = 1 << (self.bits - 1)
-        return ((whole + half) & (2 * half - 1)) - half
+        found = whole + half
+        found &= 2 * half - 1
+        found -= half
+        return found
 
     def output(self, sums: Int64s) -> IntegerOutput:
         """`[K, d]` sums as they leave."""

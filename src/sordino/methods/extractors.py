@@ -34,7 +34,7 @@ from sordino.parts.words import nearest
 from sordino.randomness import Purpose
 
 PIECE = 500  #: records whose features are computed at a time
-GPU_PIECE = 5000  #: the same on a GPU
+GPU_PIECE = 10_000  #: the same on a GPU
 ALONE = 1  #: as many where a record's features must not depend on its neighbours, not even in their last bits
 PARAMETERS = "extractor"  #: under which a client keeps its own extractor's parameters
 STATISTICS = "statistics."  #: before the names of its running statistics

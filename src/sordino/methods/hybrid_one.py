@@ -31,6 +31,7 @@ from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.upload import Draw, ReportSum, Same, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
+from sordino.parts.timeline import phase
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
 
@@ -132,8 +133,9 @@ class HybridOne(SiloDp):
         mechanism = self._sums
         start = torch.from_numpy(plan.arrays["parameters"])
         trainer = bench.trainer(self.model)
-        noisy, local = trainer.noisy_sums(start, cohort.data, self.training, draw(cohort.clients))
-        sums = noisy.cpu().numpy()
+        with phase("train"):
+            noisy, local = trainer.noisy_sums(start, cohort.data, self.training, draw(cohort.clients))
+            sums = noisy.cpu().numpy()
         values = sums * mechanism.unit
         norms, largest = np.linalg.norm(values, axis=1), np.abs(values).max(axis=1)
         loss = np.where([data is None for data in cohort.data], np.nan, local.loss)

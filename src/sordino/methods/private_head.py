@@ -69,6 +69,7 @@ from sordino.parts import registry
 from sordino.parts.lazy import lazy_module
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Inside, Natural, Positive, Says, TomlTable, reads, tag
+from sordino.parts.timeline import phase
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import (
     SERVER,
@@ -87,9 +88,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from sordino.learning import draws, linear_head, private_sgd, unit_vectors
+    from sordino.learning import device_noise, draws, linear_head, private_sgd, unit_vectors
     from sordino.learning.cohort import ClientData
-    from sordino.learning.linear_head import Rounded, WholeWeights
+    from sordino.learning.device_noise import DeviceNoise
+    from sordino.learning.linear_head import HeadSums, Rounded, WholeWeights
     from sordino.learning.unit_vectors import Form, Whitening
     from sordino.mechanisms import noise as noises
     from sordino.mechanisms.noise import DiscreteGaussian, Slack
@@ -103,6 +105,7 @@ else:
     noises = lazy_module("sordino.mechanisms.noise")
     planning = lazy_module("sordino.privacy.planning")
     torch = lazy_module("torch")
+    device_noise = lazy_module("sordino.learning.device_noise")
     draws = lazy_module("sordino.learning.draws")
     linear_head = lazy_module("sordino.learning.linear_head")
     private_sgd = lazy_module("sordino.learning.private_sgd")
@@ -122,7 +125,6 @@ LEAST_SHARE, USUAL_SHARE, MOST_SHARE = 0.01, 0.05, 0.1  #: of the budget, for se
 FEWEST_CLIP = 1024  #: grid steps of a record that cost little
 RESIDUALS = 24  #: grid steps of a residual that leave rounding harmless
 
-LocalSum = tuple[NDArray[np.int64], float, float]  #: before noise; the mean loss; the share of records clipped
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
 REMEMBERS = (
     "the extractor makes other features of a record after or beside another, so that what a record adds to a sum has "
@@ -510,44 +512,37 @@ class PrivateHead(Method):
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         part = self._stage(plan.round)
-        sums = np.zeros((len(cohort.clients), part.values), np.int64)
+        sums = torch.zeros(len(cohort.clients), part.values, dtype=torch.int64, device=bench.device)
         loss, clipped = np.full(len(sums), np.nan), np.zeros(len(sums))
-        for k, found in self._summed_all(plan, cohort, bench):
-            sums[k], loss[k], clipped[k] = found
-        norms, largest = np.array([_extent(row) for row in sums]).reshape(-1, 2).T * part.unit
-        sums += self._noise(part, cohort.clients, draw)
+        with phase("train"):
+            for places, found in self._summed_all(plan, cohort, bench):
+                sums[places] = found.sums
+                loss[places], clipped[places] = found.loss, found.clipped
+        norms, largest = _extents(sums) * part.unit
+        sums += _noise(part, cohort.clients, draw, bench)
         view = LocalView(loss, np.zeros(len(sums), np.bool_), clipped, norms, largest)
-        return Reported(part.mechanism.encode(part.mechanism.output(sums)), cohort.states, view)
+        return Reported(part.mechanism.encode(part.mechanism.output(sums.cpu().numpy())), cohort.states, view)
 
-    def _noise(self, part: NoisySum, clients: Sequence[int], draw: Draw) -> NDArray[np.int64]:
-        """`[K, values]`: each client's own whole noise, drawn in pieces that stay in a processor's cache."""
-        source, each = draw(clients), part.noise.words_per_value
-        noise = np.empty((len(clients), part.values), np.int64)
-        for k in range(len(clients)):
-            for first in range(0, part.values, NOISE_PIECE):
-                count = each * min(NOISE_PIECE, part.values - first)
-                words = draws.draw_from(source, np.array([k]), draws.Stream.NOISE, first * each, count)
-                noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
-        return noise
-
-    def _summed_all(self, plan: Plan, cohort: Cohort, bench: Bench) -> Iterator[tuple[int, LocalSum]]:
-        """What each client with records sums up, by its place in the cohort; on a GPU many side by side."""
+    def _summed_all(self, plan: Plan, cohort: Cohort, bench: Bench) -> Iterator[tuple[list[int], LocalSums]]:
+        """What clients with records sum up, by their places in the cohort: one by one, on a GPU many side by side."""
         there = [
             (k, self._class_of[client], data)
             for k, (client, data) in enumerate(zip(cohort.clients, cohort.data, strict=True))
             if data is not None
         ]
         if not (self.extractor.exact and _waits_for_orders(bench.device)):
-            yield from ((k, self._summed(plan, group, data, bench)) for k, group, data in there)
+            yield from (([k], self._summed(plan, group, data, bench)) for k, group, data in there)
             return
         for group in {own for _, own, _ in there}:
-            alike = [(k, data) for k, own, data in there if own == group]
-            self._keep_all_units([data for _, data in alike], self.limits(group).unit, bench)
+            places = [k for k, own, _ in there if own == group]
+            alike = [data for _, own, data in there if own == group]
+            self._keep_all_units(alike, self.limits(group).unit, bench)
             if self._stage(plan.round) is self.budgeting.moments:
-                yield from ((k, self._summed(plan, group, data, bench)) for k, data in alike)
+                yield from (
+                    ([k], self._summed(plan, group, data, bench)) for k, data in zip(places, alike, strict=True)
+                )
             else:
-                places = [k for k, _ in alike]
-                yield from zip(places, self._gradients(plan, group, [data for _, data in alike], bench), strict=True)
+                yield places, self._gradients(plan, group, alike, bench)
 
     def _keep_all_units(self, data: Sequence[ClientData], limit: int, bench: Bench) -> None:
         """Compute the unit vectors of clients who have none yet, together."""
@@ -557,35 +552,31 @@ class PrivateHead(Method):
             for own, units in zip(new, torch.split(found, [len(own) for own in new]), strict=True):
                 bench.keep(own.key, (id(self.extractor), limit), units.clone)
 
-    def _gradients(self, plan: Plan, group: int, data: Sequence[ClientData], bench: Bench) -> list[LocalSum]:
-        """Each client's exact sum of gradients, its mean loss and the share of its records that was clipped."""
+    def _gradients(self, plan: Plan, group: int, data: Sequence[ClientData], bench: Bench) -> LocalSums:
+        """The exact sums of several clients' gradients, computed side by side."""
         limits = self.limits(group)
         found = self.head.sums_apart(
             self._kept_weights(plan, bench), [self._kept_records(plan, own, limits.unit, bench) for own in data],
             [own.y for own in data], self.spec.clip, limits.residual,
         )  # fmt: skip
-        local = torch.stack([torch.stack([own.loss.double(), own.clipped.double()]) for own in found]).tolist()
-        gradient, scale = self.budgeting.gradient, self.scales[group]
-        return [
-            (self._of_client(one.sums, own, gradient, scale), loss / len(own), clipped / len(own))
-            for own, one, (loss, clipped) in zip(data, found, local, strict=True)
-        ]
+        return self._local(found, data, self.budgeting.gradient, self.scales[group])
 
-    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> LocalSum:
-        """The exact sum over a client's records, their mean loss and the share of them that was clipped."""
-        limits, moments = self.limits(group), self.budgeting.moments
+    def _summed(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> LocalSums:
+        """The exact sum over a client's records, as one row."""
+        limits, moments, scale = self.limits(group), self.budgeting.moments, self.scales[group]
         if moments is not None and self._stage(plan.round) is moments:
             own = unit_vectors.second_moments(self._kept_units(data, limits.unit, bench), self.form, limits.unit)
-            return self._of_client(own, data, moments, self.scales[group]), math.nan, 0.0
-        records = self._kept_records(plan, data, limits.unit, bench)
-        weights = self._kept_weights(plan, bench)
+            sums = self._of_clients(own[None], [data], moments, scale)
+            return LocalSums(sums, np.array([math.nan]), np.zeros(1))
+        records, weights = self._kept_records(plan, data, limits.unit, bench), self._kept_weights(plan, bench)
         found = self.head.sums(weights, records, data.y, self.spec.clip, limits.residual)
-        count = max(1, len(data))
-        return (
-            self._of_client(found.sums, data, self.budgeting.gradient, self.scales[group]),
-            float(found.loss) / count,
-            float(found.clipped) / count,
-        )
+        return self._local(found, [data], self.budgeting.gradient, scale)
+
+    def _local(self, found: HeadSums, data: Sequence[ClientData], part: NoisySum, scale: float) -> LocalSums:
+        local = torch.stack([found.loss.double(), found.clipped.double()]).reshape(2, -1).cpu().numpy()
+        loss, clipped = local / np.array([max(1, len(own)) for own in data])
+        sums = found.sums.reshape(len(data), -1)
+        return LocalSums(self._of_clients(sums, data, part, scale), loss, clipped)
 
     def parts(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> Tensor:
         """What each record of a client of this group adds to a sum, `[n, values]`: for who looks at single records."""
@@ -599,19 +590,20 @@ class PrivateHead(Method):
 
     def exact(self, plan: Plan, group: int, data: ClientData, bench: Bench) -> NDArray[np.int64]:
         """The sum over the records of a client of this group, before noise."""
-        return self._summed(plan, group, data, bench)[0]
+        found: NDArray[np.int64] = self._summed(plan, group, data, bench).sums[0].cpu().numpy()
+        return found
 
     def stage(self, plan: Plan) -> NoisySum:
         """What is summed in a plan's round."""
         return self._stage(plan.round)
 
-    def _of_client(self, sums: Tensor, data: ClientData, part: NoisySum, scale: float) -> NDArray[np.int64]:
-        """The sum over records; where clients are protected, their mean, as long as one record may be."""
+    def _of_clients(self, sums: Tensor, data: Sequence[ClientData], part: NoisySum, scale: float) -> Tensor:
+        """`[K, values]` sums over records; where clients are protected, their means, as long as one record may be."""
         if self.spec.protects == "record":
-            return sums.cpu().numpy()
-        mean = sums.double().unsqueeze(0) / len(data)
-        rows, _ = linear_head.rounded_within(mean, math.floor(part.sensitivity * scale))
-        return rows[0].long().cpu().numpy()
+            return sums
+        counts = torch.tensor([len(own) for own in data], dtype=torch.float64, device=sums.device)
+        rows, _ = linear_head.rounded_within(sums.double() / counts[:, None], math.floor(part.sensitivity * scale))
+        return rows.long()
 
     def _units(self, x: Tensor, limit: int, alone: bool = False) -> Tensor:
         """int16 `[n, width]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
@@ -662,13 +654,41 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
         return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
 
 
+def _noise(part: NoisySum, clients: Sequence[int], draw: Draw, bench: Bench) -> Tensor:
+    """`[K, values]`: each client's own whole noise."""
+    source, each = draw(clients), part.noise.words_per_value
+    if bench.device.type != "cpu":
+        count, rows = each * part.values, (np.array([k]) for k in range(len(clients)))
+        drawn = [draws.draw_from(source, row, draws.Stream.NOISE, 0, count) for row in rows]
+        return _device_noise(part, bench).draw(np.concatenate(drawn))
+    noise = np.empty((len(clients), part.values), np.int64)
+    for k in range(len(clients)):
+        for first in range(0, part.values, NOISE_PIECE):  # a piece stays in the processor's cache
+            count = each * min(NOISE_PIECE, part.values - first)
+            words = draws.draw_from(source, np.array([k]), draws.Stream.NOISE, first * each, count)
+            noise[k, first : first + NOISE_PIECE] = part.noise.draw(words[0])
+    return torch.from_numpy(noise)
+
+
+def _device_noise(part: NoisySum, bench: Bench) -> DeviceNoise:
+    """The tables of a noise on a GPU, kept from round to round."""
+    return bench.keep(("noise", part.what), part.noise, lambda: device_noise.DeviceNoise(part.noise, bench.device))
+
+
 def _waits_for_orders(device: torch.device) -> bool:
     """Whether a device is fast only at much work at a time."""
     return device.type != "cpu"
 
 
+def _extents(sums: Tensor) -> NDArray[np.float64]:
+    """`[2, K]`: the L2 norm of each row, and its largest value; row by row on a processor, where all bits count."""
+    if sums.device.type == "cpu":
+        return np.array([_extent(row) for row in sums.numpy()]).reshape(-1, 2).T
+    found: NDArray[np.float64] = torch.stack([sums.double().norm(dim=1), sums.abs().amax(1).double()]).cpu().numpy()
+    return found
+
+
 def _extent(sums: NDArray[np.int64]) -> tuple[float, float]:
-    """The L2 norm of a vector, and its largest value."""
     numbers = sums.astype(np.float64)
     return math.sqrt(np.square(numbers).sum()), float(max(numbers.max(), -numbers.min()))
 
@@ -679,6 +699,15 @@ def _arrays(found: Whitening) -> dict[str, Floats]:
 
 
 # --- from a budget to noise and grids ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSums:
+    """What K clients sum up before noise, and what stays with them."""
+
+    sums: Tensor  #: int64 `[K, values]`
+    loss: NDArray[np.float64]  #: `[K]`, the mean over a client's records
+    clipped: NDArray[np.float64]  #: `[K]`, the share of its records
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sordino.methods.interface import PARAMETERS, Bench, ClientState, Cohort, Floats, LocalView, Method, Reported, State
 from sordino.methods.upload import Draw, Float64s, Tally, Upload
+from sordino.parts.timeline import phase
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
@@ -92,15 +93,16 @@ def train_from(
         rows = [k for k, own in enumerate(cohort.data) if own is not None and first_steps[k] == first_step]
         if not rows:
             continue
-        trained = bench.trainer(method.model).train(
-            torch.from_numpy(vectors[rows, :d]),
-            [own for k in rows if (own := cohort.data[k]) is not None],
-            method.training,
-            draw([cohort.clients[k] for k in rows]),
-            buffers=_buffers(method.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
-            first_step=first_step,
-        )
-        vectors[rows] = _vectors(trained, method.statistics)
+        with phase("train"):
+            trained = bench.trainer(method.model).train(
+                torch.from_numpy(vectors[rows, :d]),
+                [own for k in rows if (own := cohort.data[k]) is not None],
+                method.training,
+                draw([cohort.clients[k] for k in rows]),
+                buffers=_buffers(method.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
+                first_step=first_step,
+            )
+            vectors[rows] = _vectors(trained, method.statistics)
         loss[rows], failed[rows], clipped[rows] = trained.local.loss, trained.local.failed, trained.local.clipped
         for row, kept in zip(rows, _kept(trained, method.statistics), strict=True):
             states[row] = kept

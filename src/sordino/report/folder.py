@@ -3,6 +3,7 @@
 recipe.toml        the recipe as given           environment.json   where and how it ran
 metrics.jsonl      one line per round            result.json        what it came to
 statement.json     the privacy statement, exact  statement.txt      the same in plain text
+timing.json        where the time went, if asked
 model.safetensors  the trained model             report.html        the page to open
 checkpoint/        what a resumed run starts from
 .lock              held by the process that runs it, and gone when it is done
@@ -284,6 +285,10 @@ class RunFolder:
     def write_report(self, page: str) -> None:
         """Write the page down, in place of an earlier one."""
         write_whole(self.path / "report.html", page.encode())
+
+    def write_timing(self, timing: Mapping[str, object]) -> None:
+        """Write down where the time went (`Timeline.to_json`)."""
+        write_whole(self.path / "timing.json", to_page(timing).encode())
 
     # --- what it started from ---
 

@@ -23,6 +23,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.methods.interface import Method, State
 from sordino.methods.private_evaluation import EVALUATE, PrivateEvaluation
 from sordino.methods.upload import ROWS, Lost, ReportSum, Tally
+from sordino.parts.timeline import phase
 from sordino.wire.messages import Answer, Kind, Plan
 
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
@@ -164,7 +165,8 @@ class Coordinator:
         if clients and len(attendance.declined) == self._method.clients:
             raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", attendance)
         why_lost = self._why_lost(attendance, tally)
-        after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
+        with phase("aggregate"):
+            after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
         if not isinstance(after, type(state)):
             raise InvalidInput(f"{type(self._method).__name__}.update must return a State, got {type(after).__name__}")
         if not after.finite:
@@ -243,7 +245,8 @@ class Coordinator:
 def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> None:
     if not reports:
         return
-    refused = tally.add(list(reports), list(reports.values()))
+    with phase("aggregate"):
+        refused = tally.add(list(reports), list(reports.values()))
     attendance.refused.update(refused)
     attendance.reported += [client for client in reports if client not in refused]
 

@@ -29,6 +29,7 @@ from sordino.methods.interface import PARAMETERS, Bench, Method
 from sordino.methods.private_evaluation import PrivateEvaluation, private_evaluation
 from sordino.methods.upload import Upload
 from sordino.parts import registry
+from sordino.parts.timeline import phase
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.recipe.sources import read_data
@@ -136,7 +137,8 @@ def wire(recipe: Recipe, dataset: Dataset | None = None) -> Federation:
 
     `dataset` is the data where it is in memory (`sordino.recipe.sources.pinned`).
     """
-    dataset = read_data(recipe, dataset)
+    with phase("data"):
+        dataset = read_data(recipe, dataset)
     check_task(recipe, dataset.task, dataset.classes)
     dealt = partition.check_dealt(
         recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients

@@ -23,6 +23,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
 from sordino.methods.interface import ClientState, ModelView, State
+from sordino.parts.timeline import phase
 from sordino.privacy.guarantee import Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
@@ -138,7 +139,10 @@ class Run:
                 self._store.flush()
                 raise
         self._store.flush()
-        outcome = self._store.finish(self._outcome(stopped, expected), self._federation)
+        with phase("result"):
+            found = self._outcome(stopped, expected)
+        with phase("files"):
+            outcome = self._store.finish(found, self._federation)
         self._observer.finished(outcome)
         return outcome
 
@@ -151,9 +155,11 @@ class Run:
         self._store.start(self._checkpoint(self._state))
         stopped = None
         try:
-            self._prepare(coordinator)
+            with phase("preparation", 0):
+                self._prepare(coordinator)
             while stopped is None:
-                self._round(coordinator)
+                with phase("coordinate", self._state.round + 1):
+                    self._round(coordinator)
                 stopped = self._reason_to_stop()
         except NobodyLeft as end:
             return f"{end}. {_first_reason(end.attendance)}"
@@ -205,8 +211,9 @@ class Run:
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
-        found = self._evaluate(coordinator, after)
-        record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
+        with phase("evaluate"):
+            found = self._evaluate(coordinator, after)
+            record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
         record = replace(record, seconds=self._seconds(), private=None if found is None else self._private(found))
         self._progress.note_traffic(outcome.attendance, record.seconds)
         self._end(outcome, after, sent, record, found)
@@ -256,7 +263,8 @@ class Run:
         spent = self._side.spent(outcome.plan, outcome.attendance, sent)
         if evaluated is not None:
             spent = spent.beside(*self._spent_on(evaluated, sent))
-        self._store.end(outcome, spent, record, self._checkpoint(state))
+        with phase("store"):
+            self._store.end(outcome, spent, record, self._checkpoint(state))
         self._state = state
         self._spent.append(spent)
         self._stopping.note_answers(spent)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.parts.timeline import phase
 from sordino.privacy import history
 from sordino.privacy.history import Holders, RoundReleases
 from sordino.privacy.statement import PlannedFor, Statement
@@ -36,7 +37,8 @@ def write_outcome(folder: RunFolder, outcome: Outcome, federation: Federation) -
     write_model(folder, federation, outcome.tensors)
     folder.write_statement(outcome.statement)
     folder.write_result(outcome.result)
-    folder.write_report(report_page(folder))
+    with phase("page"):
+        folder.write_report(report_page(folder))
     return replace(outcome, folder=folder.path)
 
 
@@ -44,7 +46,8 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     scores = score_releases(federation.recipe.settings(), federation.clients)
-    found = history.statement([*scores, *spent], federation.clients, delta=federation.delta, title=title)
+    with phase("composition of privacy"):
+        found = history.statement([*scores, *spent], federation.clients, delta=federation.delta, title=title)
     budget = next(iter(federation.budgets or ()), None)
     planned = None if budget is None else PlannedFor(budget.adjacency, budget.adversary.kind)
     said = caveats(federation.recipe, rounds, simulated=simulated)

@@ -25,6 +25,7 @@ from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.methods.silo_dp import SiloDp
 from sordino.parts.hardware import check_workers, cores
+from sordino.parts.timeline import phase
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
@@ -88,7 +89,7 @@ def run(
     if resume and folder is None:
         raise InvalidInput("resume needs the folder of the run that is to go on")
     with one_thread():
-        with GENERATORS:
+        with GENERATORS, phase("model and split"):
             recipe, dataset = pinned(recipe, data)
             federation = wire(recipe, dataset)
         ledger = federation.ledger()
@@ -100,19 +101,20 @@ def run(
         with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()
-            with GENERATORS:
+            with GENERATORS, phase("choice of width"):
                 execution = _execution(federation, devices[0], past)
             work = federation.work(Bench(execution, devices[0]))
-            fleet = SimulatedFleet(
-                work, ledger, hands=_local(federation, work, workers, devices) if ray is None else ray.hands,
-                members=members, releases=federation.releases, prepared=store.belongings(),
-            )  # fmt: skip
+            with phase("start of workers"):
+                fleet = SimulatedFleet(
+                    work, ledger, hands=_local(federation, work, workers, devices) if ray is None else ray.hands,
+                    members=members, releases=federation.releases, prepared=store.belongings(),
+                )  # fmt: skip
             federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
                 whole = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip
                 whole.restore(past)
-                with free_if_refused(target, resume=resume):
+                with free_if_refused(target, resume=resume), phase("pre-flight"):
                     expected = preflight.expected(federation, recipe.name, rehearse(federation, fleet))
                 return whole.go(expected)
             finally:
