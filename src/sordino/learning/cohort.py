@@ -318,7 +318,7 @@ class _Chunk:
         """The chosen records `[w, B]`, augmented, with their dropout masks."""
         records, shape = self._records, chosen.shape
         index = self._stacked.upload(chosen.reshape(-1))
-        x, y = records.x[index], records.y[index]
+        x, y = records.x.index_select(0, index), records.y.index_select(0, index)
         if training.augmentation is not None:
             each = training.augmentation.draws
             words = draws.draw(self._randomness, rows, Stream.AUGMENT, t, shape[1] * each, full * each)
