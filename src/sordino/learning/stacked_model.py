@@ -359,7 +359,7 @@ def is_computed_side_by_side(model: nn.Module, batch_shape: Sequence[int]) -> bo
     return stacked.execution != LOOP
 
 
-WIDTHS = (8, 16, 32, 64, 128)
+WIDTHS = (4, 8, 16, 32, 64, 128)
 GPU_WIDTHS = (32, 64, 128, 256, 512)
 
 

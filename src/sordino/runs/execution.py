@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+import sordino
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
@@ -76,7 +77,8 @@ def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float,
 
 def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
     layout = parameter_layout(model)
-    text = repr((str(model), layout.names, layout.shapes, batch_shape, torch.__version__, platform.processor()))
+    versions = (sordino.__version__, torch.__version__, platform.processor())
+    text = repr((str(model), layout.names, layout.shapes, batch_shape, *versions))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
