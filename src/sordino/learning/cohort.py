@@ -257,10 +257,10 @@ class _Chunk:
         if isinstance(training, PrivateTraining):
             self._train_privately(training, descent)
             # The losses are not noised: whether they are finite must not decide what is handed in.
-            self._hand_in(torch.isfinite(self._parameters).all(dim=1))
+            self._hand_in(_finite(self._parameters))
         else:
             self._train_plainly(training, descent)
-            self._hand_in(torch.isfinite(self._parameters).all(dim=1) & torch.isfinite(self._loss))
+            self._hand_in(_finite(self._parameters) & torch.isfinite(self._loss))
 
     def _train_plainly(self, training: LocalTraining, descent: Descent) -> None:
         sizes = self._records.sizes
@@ -318,7 +318,7 @@ class _Chunk:
         """The chosen records `[w, B]`, augmented, with their dropout masks."""
         records, shape = self._records, chosen.shape
         index = self._stacked.upload(chosen.reshape(-1))
-        x, y = records.x[index], records.y[index]
+        x, y = records.x.index_select(0, index), records.y.index_select(0, index)
         if training.augmentation is not None:
             each = training.augmentation.draws
             words = draws.draw(self._randomness, rows, Stream.AUGMENT, t, shape[1] * each, full * each)
@@ -347,11 +347,12 @@ class _Chunk:
     def _hand_in(self, finite: Tensor) -> None:
         """Results of the clients that stayed finite; the others keep what they came with and are marked."""
         for value in self._buffers.values():
-            finite = finite & torch.isfinite(value.reshape(len(finite), -1)).all(dim=1)
-        kept = self._where[finite]
-        self._result.parameters[kept] = self._parameters[finite]
+            finite = finite & _finite(value.reshape(len(finite), -1))
+        every = bool(finite.all())  # then nothing is copied to be picked from
+        kept = self._where if every else self._where[finite]
+        self._result.parameters[kept] = self._parameters if every else self._parameters[finite]
         for name, value in self._buffers.items():
-            self._result.buffers[name][kept] = value[finite]
+            self._result.buffers[name][kept] = value if every else value[finite]
         local, rows = self._result.local, self._records.rows
         local.loss[rows] = self._loss.cpu().numpy() / np.maximum(self._seen, 1)
         local.failed[rows] = ~finite.cpu().numpy()
@@ -395,6 +396,12 @@ def _check(
             stacked.try_out(donor.x[:size])
 
 
+def _finite(rows: Tensor) -> Tensor:
+    """Which rows of `[w, n]` are finite throughout: those with a finite sum, and those with an overflowing one."""
+    sums = torch.isfinite(rows.sum(dim=1))
+    return sums if bool(sums.all()) else torch.isfinite(rows).all(dim=1)
+
+
 def _joined(parts: Sequence[Tensor], device: torch.device) -> Tensor:
     """Records of several clients one after another on the device, without a second copy in the processor's memory."""
     if all(part.device == device for part in parts):
@@ -413,7 +420,7 @@ def _starting_parameters(stacked: StackedModel, parameters: Tensor, clients: int
             f"parameters must be float32 [{stacked.size}] or [{clients}, {stacked.size}], "
             f"got {given.dtype} {list(given.shape)}"
         )
-    if not torch.isfinite(given).all():
+    if not _finite(given.reshape(-1, stacked.size)).all():
         raise InvalidInput("parameters to start from must be finite")
     return given.detach().to(stacked.device).expand(clients, stacked.size).clone()
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-Pair = tuple[int, int]
+from sordino.learning.convolution import BATCH_LAST, BATCH_SECOND, Convolution, Pair, pool, pool_gradient
+
 Operation = Callable[..., Tensor]  #: tensors of one client, or of all with a client axis first, to the layer's output
 Context = Any  #: what PyTorch hands to an autograd function, which keeps there what it likes
 FEW = 8  #: clients that leave a GPU idle where each is one small product
@@ -36,111 +37,45 @@ CROSS_ENTROPY: Settings = {
     "weight": None, "size_average": None, "ignore_index": -100, "reduce": None, "reduction": "mean",
     "label_smoothing": 0.0,
 }  # fmt: skip
-BATCH_LAST = (0, 2, 3, 4, 1)  #: [K, B, C, H, W] -> [K, C, H, W, B]
-BATCH_SECOND = (0, 4, 1, 2, 3)  #: and back
-
-
-class _Workspace:
-    """Large arrays kept from one step to the next: touching fresh memory costs more than what is computed in it."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[int, ...], list[Tensor]] = {}
-
-    def take(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        free = self._free.get(shape)
-        return free.pop() if free else like.new_empty(shape)
-
-    def give_back(self, array: Tensor) -> None:
-        if array.device.type == "cpu":  # PyTorch keeps a GPU's memory by itself, whatever the shapes
-            self._free.setdefault(tuple(array.shape), []).append(array)
-
-
-def _windows(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, space: _Workspace) -> Tensor:
-    """`[K, B, C, H, W]` -> `[K, C, kh, kw, oh, ow, B]`: what each output position sees."""
-    image = x.permute(BATCH_LAST)
-    if padding != (0, 0):
-        image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))
-    views = image.contiguous().unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
-    views = views.permute(0, 1, 5, 6, 2, 3, 4)
-    return space.take(tuple(views.shape), x).copy_(views)
-
-
-def _matrix(windows: Tensor) -> Tensor:
-    """The same windows as `[K, C * kh * kw, oh * ow * B]`, without a copy."""
-    return windows.flatten(4).flatten(1, 3)
-
-
-def _image(windows: Tensor, height: int, width: int, stride: Pair, padding: Pair) -> Tensor:
-    """The transpose of `_windows`: every window is added back to the `[K, B, C, H, W]` image it was cut from."""
-    clients, channels, kh, kw, oh, ow, batch = windows.shape
-    image = windows.new_zeros(clients, channels, height + 2 * padding[0], width + 2 * padding[1], batch)
-    for i in range(kh):
-        for j in range(kw):
-            rows = slice(i, i + stride[0] * (oh - 1) + 1, stride[0])
-            image[:, :, rows, j : j + stride[1] * (ow - 1) + 1 : stride[1]] += windows[:, :, i, j]
-    inside = image[:, :, padding[0] : padding[0] + height, padding[1] : padding[1] + width]
-    return inside.permute(BATCH_SECOND)
 
 
 class _ManyConvolutions(torch.autograd.Function):
-    """`[K, B, C, H, W]` by `[K, O, C, kh, kw]`: one batched product for all clients, forwards and backwards."""
+    """`[K, B, C, H, W]` by `[K, O, C, kh, kw]` (convolution.py)."""
 
     @staticmethod
-    def forward(
-        ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
-    ) -> Tensor:
-        windows = _windows(x, (weight.shape[3], weight.shape[4]), stride, padding, space)
+    def forward(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None, convolution: Convolution) -> Tensor:
+        y, ctx.columns = convolution.forward(x.permute(BATCH_LAST).contiguous(), weight)
         ctx.save_for_backward(weight)
-        ctx.windows, ctx.space, ctx.geometry = windows, space, (x.shape[3], x.shape[4], stride, padding)
-        ctx.has_bias = bias is not None
-        y = torch.bmm(weight.flatten(2), _matrix(windows))
+        ctx.convolution, ctx.width, ctx.has_bias = convolution, x.shape[4], bias is not None
         if bias is not None:
-            y += bias.unsqueeze(2)
-        return y.view(len(x), -1, *windows.shape[4:]).permute(BATCH_SECOND)
+            y += bias[:, :, None, None, None]
+        return y.permute(BATCH_SECOND)
 
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (weight,), windows = ctx.saved_tensors, ctx.windows
-        matrix, flat = _matrix(windows), gradient.permute(BATCH_LAST).flatten(2)
-        of_weight = torch.bmm(flat, matrix.transpose(1, 2)).view(weight.shape)
-        of_x = None
+        (weight,), gradient = ctx.saved_tensors, gradient.permute(BATCH_LAST)
+        of_weight, of_x = ctx.convolution.weight_gradient(gradient, ctx.columns, weight.shape), None
         if ctx.needs_input_grad[0]:
-            torch.bmm(weight.flatten(2).transpose(1, 2), flat, out=matrix)
-            of_x = _image(windows, *ctx.geometry)
-        ctx.windows = None
-        ctx.space.give_back(windows)
-        return of_x, of_weight, flat.sum(2) if ctx.has_bias else None, None, None, None
+            of_x = ctx.convolution.input_gradient(gradient, ctx.columns, weight, ctx.width).permute(BATCH_SECOND)
+        ctx.columns = None
+        return of_x, of_weight, gradient.sum((2, 3, 4)) if ctx.has_bias else None, None
 
 
 class _ManyPools(torch.autograd.Function):
-    """2x2 max pooling of `[..., H, W]`, odd edges dropped; ties go to the first in reading order, as in PyTorch."""
+    """2x2 max pooling of `[K, B, C, H, W]` (convolution.py)."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor) -> Tensor:
-        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
-        left, right = x[..., :height, 0:width:2], x[..., :height, 1:width:2]
-        across = torch.maximum(left, right)
-        upper, lower = across[..., 0::2, :], across[..., 1::2, :]
-        pooled = torch.maximum(upper, lower)
-        # Ones and zeros of x's own dtype: a product with booleans converts them first, at twice the cost.
-        at_left = torch.ge(left, right, out=torch.empty_like(across))
-        at_upper = torch.ge(upper, lower, out=torch.empty_like(pooled))
+        pooled, at_left, at_upper = pool(x.permute(BATCH_LAST))
         ctx.save_for_backward(at_left, at_upper)
         ctx.shape, ctx.stride = x.shape, x.stride()
-        return pooled
+        return pooled.permute(BATCH_SECOND)
 
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> Tensor:
-        at_left, at_upper = ctx.saved_tensors
-        across = torch.empty_like(at_left)
-        upper = torch.mul(gradient, at_upper, out=across[..., 0::2, :])
-        torch.sub(gradient, upper, out=across[..., 1::2, :])
         image = torch.empty_strided(ctx.shape, ctx.stride, dtype=gradient.dtype, device=gradient.device)
-        height, width = across.shape[-2], 2 * across.shape[-1]
-        image[..., height:, :] = 0
-        image[..., width:] = 0
-        left = torch.mul(across, at_left, out=image[..., :height, 0:width:2])
-        torch.sub(across, left, out=image[..., :height, 1:width:2])
+        at_left, at_upper = ctx.saved_tensors
+        pool_gradient(gradient.permute(BATCH_LAST), at_left, at_upper, image.permute(BATCH_LAST))
         return image
 
 
@@ -242,14 +177,12 @@ class ClientKernels(TorchFunctionMode):
     """Inside it, and under `vmap`, batch norm, cross-entropy and (if `unfolded`) convolutions and pooling are ours.
 
     On a GPU dense layers are too, and, where Triton is there, group norm and other convolutions (gpu_kernels.py).
-
-    One gradient is computed at a time: its backward pass ends before the next forward pass begins.
     """
 
     def __init__(self, unfolded: bool = True, gpu: torch.device | None = None) -> None:
         super().__init__()
-        self._space, self._compiled = _Workspace(), _compiled(gpu) if unfolded and gpu else None
-        # By name: an object that holds its own methods, and so its workspace, outlives its last use.
+        self._compiled = _compiled(gpu) if unfolded and gpu else None
+        # By name: an object that holds its own methods outlives its last use.
         self._rules: dict[object, str] = {
             functional.batch_norm: "_batch_norm",
             functional.cross_entropy: "_cross_entropy",
@@ -321,7 +254,7 @@ class ClientKernels(TorchFunctionMode):
 
         def many(*tensors: Tensor) -> Tensor:
             if compiled is None:
-                return _many_convolutions(*tensors, stride, sides, self._space)
+                return _many_convolutions(*tensors, Convolution(stride, sides))
             found: Tensor = compiled.GatheredConvolutions.apply(*tensors, sides)
             return found
 
@@ -361,7 +294,7 @@ class ClientKernels(TorchFunctionMode):
         stride, padding, dilation, *special = _said(POOL, given, named).values()
         window, step = _pair(kernel_size), _pair(stride or kernel_size)
         plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not any(special)
-        if not plain or window != (2, 2) or step != (2, 2) or min(input.shape[-2:]) < 2:
+        if not plain or window != (2, 2) or step != (2, 2) or input.ndim != 4 or min(input.shape[-2:]) < 2:
             return None
         return _for_all_clients(partial(functional.max_pool2d, kernel_size=2), _many_pools, input)
 

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,11 +29,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
+from sordino.learning.layer_chain import LayerChain, cross_entropy_slope
 from sordino.learning.layers import ClientKernels
-from sordino.learning.models import Loss, Network, call, parameter_layout, set_training, torch_seed
+from sordino.learning.models import Loss, Network, call, cross_entropy, parameter_layout, set_training, torch_seed
 from sordino.learning.replay import Output, Replayer
 from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
@@ -106,6 +109,10 @@ class StackedModel:
         self.sizes = dict(zip(layout.names, layout.sizes, strict=True))
         self.size = layout.size
         self.device = device
+        self._chain = LayerChain.of(self._model) if device.type == "cpu" and execution.unfolded else None
+        self._gradient, self._found = torch.empty(0, self.size), dict[str, Tensor]()  # of the chain's last step
+        #: how many random words the dropout masks of one record take
+        self.mask_words = self._model.mask_words if isinstance(self._model, TakesMasks) else 0
         self.draws = False  #: whether the model draws from PyTorch's global generator
         self._changing: tuple[str, ...] = ()
         self._tried: set[tuple[torch.Size, torch.dtype]] = set()
@@ -116,11 +123,6 @@ class StackedModel:
     def model(self) -> nn.Module:
         """The private copy; its own parameters are not used."""
         return self._model
-
-    @property
-    def mask_words(self) -> int:
-        """How many random words the dropout masks of one record take."""
-        return self._model.mask_words if isinstance(self._model, TakesMasks) else 0
 
     def masks(self, words: Words) -> tuple[Tensor, ...]:
         """The dropout masks of records, from `[..., mask_words]` words."""
@@ -251,6 +253,12 @@ class StackedModel:
         return gradient[:1], loss[:1]
 
     def _many(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._chain is not None:
+            if len(self._gradient) != len(parameters):
+                self._gradient = torch.empty_like(parameters)
+                self._found = self._named(self._gradient)
+            tensors, slope = {**self._named(parameters), **buffers}, partial(self._slope, labels=batch.y)
+            return self._gradient, self._chain.gradients(tensors, batch.x, batch.masks, slope, self._found)
         if self._replayer is None:
             pieces, loss = self._pieces(parameters, buffers, batch)
             return torch.cat(pieces, dim=1), loss
@@ -260,6 +268,15 @@ class StackedModel:
         for before, after in zip(own, changed, strict=True):
             before.copy_(after)
         return gradient, loss
+
+    def _slope(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of each client's loss by its scores `[w, B, ...]`, and the losses `[w]`."""
+        if self._loss in (cross_entropy, functional.cross_entropy):
+            return cross_entropy_slope(scores, labels)
+        with self._kernels:
+            loss = vmap(self._loss)(scores.requires_grad_(), labels)
+        (gradient,) = torch.autograd.grad(loss.sum(), scores)
+        return gradient, loss.detach()
 
     def _gradients_of(self, inputs: Sequence[Tensor]) -> tuple[Output, ...]:
         """The same with all tensors in a row, as a recording has them, and with the buffers that it changes."""
@@ -342,7 +359,7 @@ def is_computed_side_by_side(model: nn.Module, batch_shape: Sequence[int]) -> bo
     return stacked.execution != LOOP
 
 
-WIDTHS = (8, 16, 32, 64, 128)
+WIDTHS = (4, 8, 16, 32, 64, 128)
 GPU_WIDTHS = (32, 64, 128, 256, 512)
 
 

@@ -59,8 +59,9 @@ class Trained:
 
     def local(self, clipped: Float64s, handed_in: Floats) -> LocalView:
         """What owners see, `handed_in [K, d]` being what the mechanism gets."""
-        norms, largest = np.linalg.norm(self.update.astype(np.float64), axis=1), np.abs(handed_in).max(axis=1)
-        return LocalView(self.loss, self.failed, clipped, norms, largest.astype(np.float64))
+        squares = np.einsum("kv,kv->k", self.update, self.update, dtype=np.float64)
+        largest = np.maximum(handed_in.max(axis=1), -handed_in.min(axis=1)).astype(np.float64)
+        return LocalView(self.loss, self.failed, clipped, np.sqrt(squares), largest)
 
 
 def train(method: Method, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Trained:
@@ -85,7 +86,9 @@ def train_from(
     """
     import torch
 
-    vectors = np.tile(start, (len(cohort.clients), 1)) if start.ndim == 1 else start.copy()
+    vectors = np.empty((len(cohort.clients), start.shape[-1]), start.dtype)
+    absent = [own is None for own in cohort.data]
+    vectors[absent] = start if start.ndim == 1 else start[absent]
     loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
     clipped = np.zeros(len(vectors))
     states, d = list(cohort.states), vectors.shape[1] - method.statistics.size
@@ -93,13 +96,14 @@ def train_from(
         rows = [k for k, own in enumerate(cohort.data) if own is not None and first_steps[k] == first_step]
         if not rows:
             continue
+        own_start = start if start.ndim == 1 else start[rows]
         with phase("train"):
             trained = bench.trainer(method.model).train(
-                torch.from_numpy(vectors[rows, :d]),
+                torch.from_numpy(own_start[..., :d]),
                 [own for k in rows if (own := cohort.data[k]) is not None],
                 method.training,
                 draw([cohort.clients[k] for k in rows]),
-                buffers=_buffers(method.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
+                buffers=_buffers(method.statistics, own_start[..., d:], [cohort.states[k] for k in rows]),
                 first_step=first_step,
             )
             vectors[rows] = _vectors(trained, method.statistics)
@@ -118,7 +122,7 @@ def _buffers(statistics: Statistics, released: Floats, states: Sequence[ClientSt
     stacked, first = {}, 0
     for name in statistics.released:
         value = statistics.start[name]
-        columns = released[:, first : first + value.numel()]
+        columns = np.broadcast_to(released[..., first : first + value.numel()], (len(states), value.numel()))
         stacked[name] = torch.from_numpy(columns.copy()).reshape(len(states), *value.shape)
         first += value.numel()
     for name, value in statistics.start.items():
@@ -133,7 +137,7 @@ def _vectors(trained: CohortResult, statistics: Statistics) -> Floats:
 
     parts = [trained.parameters.cpu()]
     parts += [trained.buffers[name].cpu().reshape(len(parts[0]), -1) for name in statistics.released]
-    return torch.cat(parts, dim=1).numpy()
+    return (torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]).numpy()
 
 
 def _kept(trained: CohortResult, statistics: Statistics) -> list[ClientState]:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+import sordino
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
@@ -26,6 +27,7 @@ from sordino.parts.hardware import check_device, check_workers, cores
 from sordino.storage.files import write_whole
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
+WORTH_MEASURING_GPU = 1e12  #: the same on a GPU, where trying numbers of workers takes ten seconds
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
 WORTH_DOUBLING = 0.9  #: twice the workers of a GPU must take less than this share of the time
 GPU_WIDTH = 128
@@ -69,7 +71,7 @@ def workers_for(
     if asked is not None:
         return asked
     if devices[0].type != "cpu":
-        each = share() if effort >= WORTH_MEASURING else 1
+        each = share() if effort >= WORTH_MEASURING_GPU else 1
         return max(1, min(each * len(devices), clients))
     return 1 if effort < WORTH_WORKERS else max(1, min(cores(), clients))
 
@@ -102,7 +104,8 @@ def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float,
 def execution_key(model: nn.Module, batch_shape: tuple[int, ...], *more: object) -> str:
     """A name for this model on batches of this shape, on this machine."""
     layout = parameter_layout(model)
-    text = repr((str(model), layout.names, layout.shapes, batch_shape, torch.__version__, platform.processor(), *more))
+    versions = (sordino.__version__, torch.__version__, platform.processor())
+    text = repr((str(model), layout.names, layout.shapes, batch_shape, *versions, *more))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
