@@ -27,7 +27,7 @@ from sordino.channels.secagg import (
 )
 from sordino.channels.secure_sum import Summed
 from sordino.errors import InvalidInput
-from sordino.wire.codec import LENGTH_BYTES
+from sordino.wire.codec import LENGTH_BYTES, join, numbers
 from tests.client.test_commands import CliRunner, app
 
 LAST = len(STEPS)
@@ -38,7 +38,25 @@ def session(**changes) -> Session:
         "federation": "f", "round": 3, "group": 0, "subject": "plan", "values": 20, "low": -50, "high": 50,
         "clients": 9, "threshold": 5,
     }  # fmt: skip
-    return Session(**(given | changes))
+    given |= changes
+    if GRAPHS[-1] == "sparse":
+        size = max(2, given["clients"] - 2)
+        given = {"neighbours": size, "quorum": size // 2 + 1} | given
+    return Session(**given)
+
+
+GRAPHS = ["complete"]  #: the last is the one of `session`
+
+
+@pytest.fixture(params=["complete", "sparse"])
+def graph(request):
+    """Sums in which every client shares with all others, or with all but one whom it left out by chance."""
+    GRAPHS.append(request.param)
+    yield request.param
+    GRAPHS.pop()
+
+
+on_both_graphs = pytest.mark.usefixtures("graph")
 
 
 def vectors(agreed: Session, seed: int = 0) -> dict[int, np.ndarray]:
@@ -56,7 +74,8 @@ class Round:
         self.vectors = vectors(agreed) if given is None else given
         self.server = SumServer(agreed, self.vectors)
         self.clients = {
-            c: SumClient(agreed, c, identity=identities[c] if identities is not None else None) for c in self.vectors
+            c: SumClient(agreed, c, identity=None if identities is None else identities[c], invited=self.vectors)
+            for c in self.vectors
         }
         self.requests: dict[int, bytes] = {}
 
@@ -84,12 +103,14 @@ class Round:
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
+@on_both_graphs
 def test_the_sum_is_the_plain_sum():
     held = Round(session())
     assert np.array_equal(held.total(), sum(held.vectors.values()))
     assert held.server.summed == tuple(held.vectors)
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 def test_a_third_may_drop_out_at_any_step(step):
     """Who drops out before its masked vector arrives is not in the sum; who drops out later still is."""
@@ -139,6 +160,7 @@ def test_sums_have_just_the_bytes_that_they_need(low, high, clients, bits):
     assert session(low=low, high=high, clients=clients, threshold=clients).bits == bits
 
 
+@on_both_graphs
 @pytest.mark.parametrize("extreme", ["low", "high"])
 @pytest.mark.parametrize("span", [(0, 1), (-1, 1), (-(2**31), 2**31), (-(2**60), 2**60)], ids=str)
 def test_extreme_values_do_not_wrap_around(span, extreme):
@@ -154,6 +176,7 @@ def test_a_sum_beyond_64_bits_is_refused_before_anything_is_sent():
         session(low=0, high=2**61, clients=9)
 
 
+@on_both_graphs
 def test_many_values_are_masked_in_tiles_as_in_one(monkeypatch):
     agreed = session(values=1000)
     monkeypatch.setattr(secagg, "TILE", 96)
@@ -167,6 +190,7 @@ def test_many_values_are_masked_in_tiles_as_in_one(monkeypatch):
 # --- too few ----------------------------------------------------------------------------------------------------------
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 def test_below_the_threshold_there_is_no_sum_and_the_error_says_so(step):
     held = Round(session())
@@ -179,8 +203,8 @@ def test_below_the_threshold_the_shares_say_nothing_of_the_secrets():
     """With one share less than t, every secret fits: the server's view of the last step is consistent with any b."""
     held = Round(session())
     held.to("unmask").step("unmask", gone=set(list(held.vectors)[:5]))
-    points = secagg._points(held.vectors)
-    shares = {points[helper]: own[0] for helper, own in held.server._heard.items()}
+    holders = held.clients[2]._holders
+    shares = {holders.index(helper) + 1: own[2] for helper, own in held.server._heard.items()}
     assert len(shares) == held.session.threshold - 1
     for secret in (0, 1, 2**255):
         fitted = shamir.join({**shares, 77: 0})  # any further share is possible, and each gives another secret
@@ -189,6 +213,7 @@ def test_below_the_threshold_the_shares_say_nothing_of_the_secrets():
         assert shamir.join({**shares, 77: further}) == secret
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", ["shares", "masked", "confirm", "unmask"])
 def test_a_client_refuses_a_list_below_the_threshold(step):
     """The server goes on although too few are left: it lowers its own threshold, but not the clients'."""
@@ -225,13 +250,13 @@ def masked_vector(held: Round, client: int) -> np.ndarray:
 def take_off_pairwise(held: Round, client: int, masked: np.ndarray) -> np.ndarray:
     """What remains for a server that knows all keys that the client agreed on with others."""
     own = held.clients[client]
-    for peer in own._shares:
-        if peer != client:
-            secret = secagg._agree(own._mask_key, own._roster[peer].mask)
-            secagg._add_mask(masked, secagg._derive(secret, b"mask", own._context), -1 if peer > client else +1)
+    for peer in own._secrets:
+        secret = secagg._agree(own._mask_key, own._roster[peer].mask)
+        secagg._add_mask(masked, secagg._derive(secret, b"mask", own._context), -1 if peer > client else +1)
     return masked
 
 
+@on_both_graphs
 @pytest.mark.parametrize("high", [1, 2**30, 2**60], ids=["bits", "thirty bits", "sixty bits"])
 def test_a_masked_vector_looks_uniform(high):
     agreed = session(values=30_000, low=0, high=high, clients=4, threshold=3)
@@ -239,6 +264,7 @@ def test_a_masked_vector_looks_uniform(high):
     assert looks_uniform(agreed, masked_vector(Round(agreed, constant), 1))
 
 
+@on_both_graphs
 def test_a_masked_vector_looks_uniform_even_to_one_who_knows_all_pairwise_keys():
     agreed = session(values=30_000, low=0, high=1, clients=4, threshold=3)
     held = Round(agreed)
@@ -273,6 +299,7 @@ def test_without_the_self_mask_it_would_not(monkeypatch):
     assert np.array_equal(remaining, held.vectors[client])
 
 
+@on_both_graphs
 def test_masks_are_fresh_in_every_session():
     """The same vectors, the same names: the difference of two masked vectors is as uniform as each."""
     agreed = session(values=30_000, low=0, high=2**30, clients=4, threshold=3)
@@ -280,6 +307,7 @@ def test_masks_are_fresh_in_every_session():
     assert looks_uniform(agreed, one - two)
 
 
+@on_both_graphs
 def test_the_masks_of_all_cancel_but_for_the_self_masks():
     agreed = session(clients=5, threshold=3)
     held = Round(agreed)
@@ -294,20 +322,18 @@ def test_the_masks_of_all_cancel_but_for_the_self_masks():
 # --- never both shares ------------------------------------------------------------------------------------------------
 
 
-def unmask_answer(held: Round, client: int) -> list[int]:
-    return held.server._heard[client]
-
-
+@on_both_graphs
 def test_an_answer_holds_one_share_for_each_client_and_never_the_other():
     held = Round(session())
     dropped = list(held.vectors)[3]
     held.to("the end", {"masked": {dropped}})
-    for client in held.server._heard:
-        own = held.clients[client]
-        for share, (peer, (seed, key)) in zip(unmask_answer(held, client), sorted(own._shares.items()), strict=True):
-            assert share == int.from_bytes(key if peer == dropped else seed, "big")
+    for client, answer in held.server._heard.items():
+        shares = held.clients[client]._shares
+        kind = {peer: int(peer == dropped) for peer in shares}
+        assert answer == {peer: int.from_bytes(pair[kind[peer]], "big") for peer, pair in shares.items()}
 
 
+@on_both_graphs
 def test_a_client_unmasks_once_and_refuses_every_further_request():
     held = Round(session())
     held.to("the end")
@@ -319,36 +345,44 @@ def test_a_client_unmasks_once_and_refuses_every_further_request():
 HEAD = secagg._SUM.size + LENGTH_BYTES  #: where a message goes on that lists no clients
 
 
-def told(held: Round, step: str, client: int, sent: dict[int, list[bytes]], receivers) -> bytes:
-    """The request that the server would make of these messages."""
-    return secagg._message(step, held.session, client, sent, SumServer._forwarded(sent, receivers)[client])
+def told(held: Round, step: str, client: int, sent: dict[int, dict[int, bytes]]) -> bytes:
+    """The request that the server would make of these tags; one that is missing is made up."""
+    tags = b"".join(sent[by].get(client, b"?" * 16) for by in held.server._peers(client) if by in sent)
+    return secagg._message(step, held.session, client, sent, tags)
 
 
-def parts(message: bytes, length: int, end: int = 0) -> list[bytes]:
-    return [message[i : i + length] for i in range(HEAD, len(message) - end, length)]
+def tags(held: Round, client: int, listed, answer: bytes) -> dict[int, bytes]:
+    """What a client, which was told of so many, sent to its peers among them."""
+    receivers = held.clients[client]._peers(sorted(listed))
+    return {to: answer[HEAD + 16 * k :][:16] for k, to in enumerate(receivers)}
 
 
+def masked_answers(held: Round, requests: dict[int, bytes]) -> dict[int, bytes]:
+    return {c: held.clients[c].answer("masked", requests[c], held.vectors[c]) for c in held.vectors}
+
+
+@on_both_graphs
 def test_a_server_that_tells_clients_of_different_survivors_gets_no_shares():
     """Half of the clients hear that one of them dropped out, the others that all are there: both seem plausible."""
     held = Round(session())
     held.to("masked")
-    requests = held.server.requests("masked")
-    size = held.session.values * held.session.bits // 8
-    sent = {c: parts(held.clients[c].answer("masked", requests[c], held.vectors[c]), 16, size) for c in held.vectors}
+    answers = masked_answers(held, held.server.requests("masked"))
+    sent = {c: tags(held, c, held.vectors, answer) for c, answer in answers.items()}
     victim, *others = held.vectors
-    without = {c: tags for c, tags in sent.items() if c != victim}
+    without = {c: own for c, own in sent.items() if c != victim}
     lied_to = others[:4]
     confirmed = {}
     for c in held.vectors:
         heard = without if c in lied_to else sent
-        answer = parts(held.clients[c].answer("confirm", told(held, "confirm", c, heard, held.vectors)), 16)
-        confirmed[c] = answer if c not in lied_to else [b"?" * 16, *answer]  # in the place of the victim
+        answer = held.clients[c].answer("confirm", told(held, "confirm", c, heard))
+        confirmed[c] = tags(held, c, heard, answer)
     for c in held.vectors:
         heard = {k: v for k, v in confirmed.items() if k != victim} if c in lied_to else confirmed
         with pytest.raises(SumRefused, match="differ"):
-            held.clients[c].answer("unmask", told(held, "unmask", c, heard, held.vectors))
+            held.clients[c].answer("unmask", told(held, "unmask", c, heard))
 
 
+@on_both_graphs
 def test_a_server_that_tells_clients_of_different_sharers_gets_no_confirmation():
     """One client hears that all but two shared secrets, the others that all did: their masks would not cancel."""
     held = Round(session())
@@ -356,20 +390,21 @@ def test_a_server_that_tells_clients_of_different_sharers_gets_no_confirmation()
     client, *others = held.vectors
     requests = held.server.requests("masked")
     fewer = {c: sealed for c, sealed in held.server._sealed.items() if c not in others[:2]}
-    requests[client] = told(held, "masked", client, fewer, held.vectors)
-    size = held.session.values * held.session.bits // 8
-    sent = {c: parts(held.clients[c].answer("masked", requests[c], held.vectors[c]), 16, size) for c in held.vectors}
-    sent[client] = [b"?" * 16, b"?" * 16, *sent[client]]  # in the places of those left out
-    for c in others:
+    rest = held.server._forwarded(fewer)[client]
+    requests[client] = secagg._message("masked", held.session, client, fewer, rest)
+    answers = masked_answers(held, requests)
+    sent = {c: tags(held, c, fewer if c == client else held.vectors, answer) for c, answer in answers.items()}
+    for c in set(others) & set(held.server._peers(client)):
         with pytest.raises(SumRefused, match=rf"client {client}.*differ"):
-            held.clients[c].answer("confirm", told(held, "confirm", c, sent, held.vectors))
+            held.clients[c].answer("confirm", told(held, "confirm", c, sent))
     with pytest.raises(SumRefused, match="shared no secrets"):
-        held.clients[client].answer("confirm", told(held, "confirm", client, sent, held.vectors))
+        held.clients[client].answer("confirm", told(held, "confirm", client, sent))
 
 
 # --- messages that are refused ----------------------------------------------------------------------------------------
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 def test_a_tampered_request_is_refused_by_the_client(step):
     """Any bit of any request: it is recognised at once, or (in keys and lists of others) by the next step's tags."""
@@ -390,6 +425,7 @@ def test_a_tampered_request_is_refused_by_the_client(step):
             held.server.total()
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("spoil", [lambda m: m[:-1], lambda m: m + b"x", lambda m: b"", lambda m: m[:9]],
                          ids=["cut", "longer", "empty", "head cut"])  # fmt: skip
@@ -406,6 +442,7 @@ def test_a_message_of_another_length_is_refused_on_both_sides(step, spoil):
         held.clients[other].answer(step, spoil(requests[other]), held.vectors[other])
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 def test_a_duplicate_answer_does_not_count_twice(step):
     held = Round(session())
@@ -420,6 +457,7 @@ def test_a_duplicate_answer_does_not_count_twice(step):
     assert np.array_equal(before, held.server._sum)
 
 
+@on_both_graphs
 @pytest.mark.parametrize("step", STEPS)
 def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
     for other in ({"round": 4}, {"federation": "g"}, {"group": 1}, {"subject": "another plan"}, {"threshold": 6}):
@@ -433,7 +471,7 @@ def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
         with pytest.raises(SumRefused, match="another sum"):
             held.server.receive(step, client, answer)
         second, third = list(held.vectors)[1:3]
-        if step not in secagg.COMMON:
+        if not held.session.is_common(step):
             with pytest.raises(SumRefused, match=f"client {third}.*client {second}"):
                 held.clients[second].answer(step, requests[third], held.vectors[second])
         honest = held.clients[third].answer(step, requests[third], held.vectors[third])
@@ -441,6 +479,7 @@ def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
             held.server.receive(step, second, honest)
 
 
+@on_both_graphs
 def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
     """The server replays what was sealed in the last round."""
     last, held = Round(session(round=2)), Round(session())
@@ -449,10 +488,11 @@ def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
     old = last.server.requests("masked")[client]
     listed, rest = secagg._read(old, "masked", last.session, client)
     replayed = secagg._message("masked", held.session, client, listed, rest)
-    with pytest.raises(SumRefused, match="forged"):
+    with pytest.raises(SumRefused, match="forged" if held.session.neighbours == 0 else "forged|pieces"):
         held.clients[client].answer("masked", replayed, held.vectors[client])
 
 
+@on_both_graphs
 def test_steps_come_in_turn_on_both_sides():
     held = Round(session())
     client = next(iter(held.vectors))
@@ -471,6 +511,7 @@ def test_steps_come_in_turn_on_both_sides():
         held.server.total()
 
 
+@on_both_graphs
 def test_strangers_are_not_heard():
     held = Round(session())
     held.server.requests("keys")
@@ -478,12 +519,13 @@ def test_strangers_are_not_heard():
         held.server.receive("keys", 1, b"")
 
 
+@on_both_graphs
 def test_a_client_that_takes_anothers_keys_is_refused():
     held = Round(session())
     one, two = list(held.vectors)[:2]
     requests = held.server.requests("keys")
     held.server.receive("keys", one, held.clients[one].answer("keys", requests[one]))
-    copied = replace(held.clients[one]._entry, client=two).encode()
+    copied = replace(held.clients[one]._entry, client=two).encode() + numbers(held.clients[two]._holders)
     with pytest.raises(SumRefused, match="not its own"):
         held.server.receive("keys", two, secagg._message("keys", held.session, two, (), copied))
 
@@ -562,17 +604,20 @@ def test_a_sum_that_enough_clients_revealed_is_lost_without_somebody_who_is_in_i
         found.server.requests("confirm")
 
 
+@on_both_graphs
 def test_a_key_that_agrees_with_everybody_is_refused():
     """Zero is a point of small order: the agreed secret would be zero whatever the other key is."""
     held = Round(session())
     held.step("keys")
     requests = held.server.requests("shares")
-    client, weak = list(held.vectors)[:2]
+    client = next(iter(held.vectors))
+    weak = held.server._peers(client)[0]
     spoilt = requests[client].replace(held.clients[weak]._entry.seal, bytes(32))
     with pytest.raises(SumRefused, match="same secret"):
         held.clients[client].answer("shares", spoilt)
 
 
+@on_both_graphs
 @pytest.mark.parametrize(
     "vector",
     [None, np.zeros(19, np.int64), np.zeros(20, np.float64), np.full(20, 51), np.full(20, -51)],
@@ -586,12 +631,13 @@ def test_a_vector_that_the_sum_has_no_room_for_does_not_leave(vector):
         held.clients[client].answer("masked", held.server.requests("masked")[client], vector)
 
 
+@on_both_graphs
 def test_a_false_share_of_a_key_is_noticed():
     held = Round(session())
     liar, dropped = list(held.vectors)[:2]
 
     def forge(client, answer):
-        return answer[:HEAD] + bytes(33) * 9 if client == liar else answer
+        return answer[:HEAD] + bytes(len(answer) - HEAD) if client == liar else answer
 
     held.to("unmask", {"masked": {dropped}})
     held.step("unmask", {dropped}, forge=forge)
@@ -599,6 +645,7 @@ def test_a_false_share_of_a_key_is_noticed():
         held.server.total()
 
 
+@on_both_graphs
 def test_a_value_out_of_range_is_noticed_in_the_sum(monkeypatch):
     held = Round(session())
     held.vectors[2] = np.full(20, 5000)
@@ -618,36 +665,42 @@ def identities(names) -> dict[int, Ed25519Identity]:
 
 def between(held: Round, client: int) -> dict[int, SumClient]:
     """The server answers for everybody else: it knows all keys but one client's own."""
-    return {c: SumClient(held.session, c) for c in held.vectors if c != client}
+    return {c: SumClient(held.session, c, invited=held.vectors) for c in held.vectors if c != client}
 
 
-def roster(held: Round, entries) -> bytes:
-    """The request for shares that the server would make of these keys."""
-    ordered = sorted(entries, key=lambda entry: entry.client)
-    keys = b"".join(entry.encode() for entry in ordered)
-    return secagg._message("shares", held.session, secagg._EVERYBODY, [entry.client for entry in ordered], keys)
+def roster(held: Round, client: int, entries) -> bytes:
+    """The request for shares that the server would make of these keys; all others have drawn the client."""
+    keys = {entry.client: entry.encode() for entry in sorted(entries, key=lambda entry: entry.client)}
+    if not held.session.is_sparse:
+        return secagg._message("shares", held.session, secagg._EVERYBODY, keys, b"".join(keys.values()))
+    others = [c for c in keys if c != client]
+    rest = join(numbers(others)) + b"".join(keys[c] for c in others)
+    return secagg._message("shares", held.session, client, keys, rest)
 
 
+@on_both_graphs
 def test_without_identities_a_server_that_puts_in_its_own_keys_goes_unnoticed():
     """The documented limit: nothing tells a client that all of its peers are the server."""
     held = Round(session())
     held.step("keys")
     client = next(iter(held.vectors))
     false = [own._entry for own in between(held, client).values()]
-    body = roster(held, [*false, held.clients[client]._entry])
+    body = roster(held, client, [*false, held.clients[client]._entry])
     held.clients[client].answer("shares", body)
 
 
+@on_both_graphs
 def test_with_identities_it_is_refused():
     held = Round(session(), identities=identities(vectors(session())))
     held.step("keys")
     client = next(iter(held.vectors))
     false = [own._entry for own in between(held, client).values()]
-    body = roster(held, [*false, held.clients[client]._entry])
+    body = roster(held, client, [*false, held.clients[client]._entry])
     with pytest.raises(SumRefused, match="not signed"):
         held.clients[client].answer("shares", body)
 
 
+@on_both_graphs
 def test_signed_keys_serve_one_session_only():
     names = vectors(session())
     vouching = identities(names)
@@ -655,11 +708,12 @@ def test_signed_keys_serve_one_session_only():
     last.step("keys"), held.step("keys")
     client = next(iter(names))
     old = [last.clients[c]._entry for c in names if c != client]
-    body = roster(held, [*old, held.clients[client]._entry])
+    body = roster(held, client, [*old, held.clients[client]._entry])
     with pytest.raises(SumRefused, match="not signed"):
         held.clients[client].answer("shares", body)
 
 
+@on_both_graphs
 def test_with_identities_sums_are_as_exact():
     held = Round(session(), identities=identities(vectors(session())))
     gone = set(list(held.vectors)[:2])
@@ -673,10 +727,10 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
     client, other, third = list(held.vectors)[:3]
     entries = {c: own._entry for c, own in held.clients.items()}
     if lie == "own keys":
-        entries[client] = SumClient(held.session, client)._entry
+        entries[client] = SumClient(held.session, client, invited=held.vectors)._entry
     else:
         entries[other] = replace(entries[third], client=other)
-    body = roster(held, entries.values())
+    body = roster(held, client, entries.values())
     with pytest.raises(SumRefused, match="roster"):
         held.clients[client].answer("shares", body)
 
@@ -684,6 +738,7 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
+@on_both_graphs
 def test_a_session_survives_the_journey_and_has_a_digest_of_its_own():
     agreed = session()
     assert invitation(SumServer(agreed, vectors(agreed)).requests("keys")[2]) == agreed

@@ -1,26 +1,41 @@
 """Rounds over secure sums: the model of the direct channel, without a single report at the coordinator."""
 
 import itertools
+import math
 import re
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import sordino
 from sordino.channels.direct import Direct
+from sordino.channels.neighbours import BREACH
 from sordino.channels.secagg import STEPS, SumClient, SumRefused, SumServer, _message
-from sordino.channels.secure_sum import Members, Summed, UnmaskedSums, _with_plan, guarantee
+from sordino.channels.secure_sum import Assurance, Members, Summed, UnmaskedSums, _with_plan, guarantee
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.fleets.workers import local
-from sordino.mechanisms import Box, TwoPoint
+from sordino.mechanisms import Box, NoisySums, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
-from sordino.methods.upload import ReportSum
+from sordino.methods.upload import ReportSum, Upload
+from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.amplification import shuffled_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, GaussianLoss, Guarantee, Infinite, Release, summed
+from sordino.privacy.guarantee import (
+    SERVER,
+    Adjacency,
+    Budget,
+    GaussianLoss,
+    Guarantee,
+    Infinite,
+    RandomizedBit,
+    Release,
+    summed,
+)
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.privacy.statement import Statement
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
@@ -462,6 +477,111 @@ def test_steps_before_the_first_are_refused():
         own.begin(b"")
 
 
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+MANY = 100
+DRAWN = Summed.Spec(threshold=0.9, sparse_from=50)  #: of 100 clients, each draws 25
+
+
+def drawn(build=builder, **rule):
+    upload = Upload(build, [1.0] * MANY, 3, clients=MANY, what="bits")
+    return Summed.Spec(**({"threshold": 0.9, "sparse_from": 50} | rule)).neighbourhood(MANY, upload, 0)
+
+
+def test_neighbours_are_drawn_where_many_are_invited_and_few_may_drop_out():
+    assert (drawn().size, drawn().quorum) == (25, 16)
+    assert drawn(sparse_from=101) is None
+    assert drawn(threshold=2 / 3) is None, "75 of 100: no less work to speak of"
+    assert drawn(colluders=0.3) is None
+    assert drawn(lambda epsilon: NoisySums(1.0, 20, 3.0)) is None, "which count on more honest clients than are proven"
+    assert Summed.Spec().sparse_from == 500
+
+
+@pytest.mark.process
+def test_with_neighbours_the_model_is_the_direct_channels():
+    given, absent = two_point(MANY), (3, 50, 77)
+
+    def present(step, answers):
+        return [a for a in answers if step in ("keys", "shares") or a[0] not in absent]
+
+    own = Watched(fleet(given, DRAWN), present)
+    state, record = Coordinator(given.method, own, Summed(given.method, DRAWN), "test").round(given.method.init())
+    assert record.counted and not record.attendance.refused
+    assert sorted(record.attendance.reported) == [c for c in range(MANY) if c not in absent]
+    assert np.array_equal(state.parameters, direct(given, absent=set(absent)).parameters)
+
+
+@pytest.mark.parametrize("changes", [{"neighbours": 24}, {"quorum": 17}, {"neighbours": 0, "quorum": 0}], ids=str)
+def test_how_many_neighbours_there_are_is_not_for_the_server_to_say(changes):
+    given = two_point(MANY)
+    own = members(given, DRAWN)
+    message = invited(given, DRAWN, clients=tuple(range(MANY)), **changes)
+    own.begin(message)
+    with pytest.raises(SumRefused, match="does not fit the plan"):
+        own.answer("keys", 0, message)
+
+
+def test_a_client_that_drew_neighbours_helps_to_reveal_one_sum_of_a_round():
+    given = two_point(MANY)
+    own = members(given, DRAWN)
+    for attempt in ("first", "second"):
+        message = invited(given, DRAWN, clients=tuple(range(MANY)), attempt=attempt)
+        own.begin(message)
+        own.answer("keys", 3, message)
+    part = own._parts["test", 3]
+    own._parts["test", 3] = replace(part, pledge=tuple(range(MANY)))
+    message = invited(given, DRAWN, clients=tuple(range(MANY)), attempt="third")
+    own.begin(message)
+    with pytest.raises(SumRefused, match="no second one"):
+        own.answer("keys", 3, message)
+    assert own._parts["test", 3].sessions == part.sessions
+
+
+def test_the_chance_of_a_breach_is_taken_off_delta():
+    given = recipe(
+        {
+            "split.clients": MANY,
+            "split.at_least": 0,
+            "rounds.count": 2,
+            "method.mechanism": {"name": "two-point"},
+            "method.range": {"kind": "fixed", "radius": 0.1},
+            "clients.epsilon": 1.0,
+            "method.channel": {"kind": "summed", "threshold": 0.9, "sparse_from": 50, "masks": "deployed"},
+        }
+    )
+    rows = {(row.adversary, row.adjacency): row for row in sordino.run(given, workers=1).statement.rows}
+    row = rows[summed(10), Adjacency.COORDINATE]
+    each = bit_epsilon(math.ceil(2**32 / (math.e + 1)))
+    assert row.proven == shuffled_bits(each, 10, 1e-5 - math.nextafter(BREACH, 1)).upper
+    assert row.proven > shuffled_bits(each, 10, 1e-5).upper
+    assert "2^-40" in row.basis[0]
+    assert row.pure == rows[SERVER, Adjacency.COORDINATE].pure, "without a delta, nothing rests on neighbours"
+
+
+def test_bits_that_may_be_seen_one_by_one_have_no_better_figure():
+    local = Guarantee(SERVER, Adjacency.CLIENT, RandomizedBit(2**30, 1), "a bit")
+    found = [guarantee(release(local), Assurance(50, breach), weighed=False) for breach in (0.0, 1e-9, 1e-4)]
+    rows = [{row.adversary: row.proven for row in Statement.of([own]).rows} for own in found]
+    proven = [row[summed(50)] for row in rows]
+    assert proven[0] < proven[1] < proven[2] == rows[2][SERVER]
+
+
+def test_where_a_class_may_be_small_or_large_a_breach_is_counted():
+    given = two_point(MANY, epsilons=[1.0] * 60 + [2.0] * 40)
+    rule = Summed.Spec(threshold=0.9, sparse_from=50)
+    assert [a.breach for a in rule.assurances(given.method, SelectCount(k=70))] == [BREACH, 0.0]
+
+
+def test_what_a_method_says_of_sums_is_not_proven_where_neighbours_are_drawn():
+    own = release(
+        Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
+        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
+    )
+    first, second = guarantee(own, Assurance(5, BREACH), weighed=False).guarantees
+    assert first == own.guarantees[0]
+    assert isinstance(second.loss, Infinite) and "sparse_from" in second.loss.why
+
+
 # --- who can be summed ------------------------------------------------------------------------------------------------
 
 
@@ -523,7 +643,7 @@ def test_too_small_a_selection_is_refused():
 )
 def test_honest_clients_are_those_of_the_smallest_sum_that_can_happen(selection, expected):
     given = two_point(30, epsilons=[1.0] * 10 + [2.0] * 20)
-    assert Summed.Spec().honest_clients(given.method, selection) == expected
+    assert Summed.Spec().assurances(given.method, selection) == tuple(map(Assurance, expected))
 
 
 # --- what is said about it --------------------------------------------------------------------------------------------
@@ -582,13 +702,13 @@ def release(*guarantees: Guarantee) -> Release:
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
     local = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(1.0), "the Gaussian mechanism")
-    (first, second) = guarantee(release(local), 5, weighed=False).guarantees
+    (first, second) = guarantee(release(local), Assurance(5), weighed=False).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
 
 def test_nothing_proven_stays_nothing():
     local = Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none")
-    (_, second) = guarantee(release(local), 5, weighed=False).guarantees
+    (_, second) = guarantee(release(local), Assurance(5), weighed=False).guarantees
     assert isinstance(second.loss, Infinite) and second.loss.why.startswith("no noise (seen in a sum only")
 
 
@@ -597,7 +717,7 @@ def test_a_method_that_speaks_of_sums_itself_is_left_alone():
         Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
         Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
     )
-    assert guarantee(own, 5, weighed=False) is own
+    assert guarantee(own, Assurance(5), weighed=False) is own
 
 
 # --- simulated clients without masks ----------------------------------------------------------------------------------

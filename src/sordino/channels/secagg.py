@@ -12,9 +12,12 @@ consistency check that holds against a server that lies. n clients are invited, 
     unmask    u gives its shares of b_v for v in U3, of s_v^SK for v in U2 - U3
 
 From t answers the server has every b_v of U3 and every s_v^SK of those that dropped out, and takes their masks off the
-sum of the y_u. Both sides are steps on bytes, without clocks or sockets; docs/secure-aggregation.md says whom it
-withstands. Where the paper signs, pairs of clients authenticate to each other with the keys they agreed on: whoever
-vouches for the public keys (`Identity`) thereby vouches for everything.
+sum of the y_u. On a sparse graph (`neighbours`) u draws k of the others with its keys, shares its secrets among these
+alone, and masks and confirms with these and with those who drew u; it unmasks once t of its k have confirmed.
+
+Both sides are steps on bytes, without clocks or sockets; docs/secure-aggregation.md says whom it withstands. Where the
+paper signs, pairs of clients authenticate to each other with the keys they agreed on: whoever vouches for the public
+keys (`Identity`) thereby vouches for everything.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ import hashlib
 import hmac
 import json
 import os
+import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,15 +43,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from sordino.channels import shamir
+from sordino.channels import neighbours, shamir
 from sordino.errors import InvalidInput, SordinoError
-from sordino.wire.codec import Buffer, Layout, canonical, numbers, read_numbers
+from sordino.wire.codec import Buffer, Layout, canonical, join, numbers, read_numbers, split
 
 Int64s = NDArray[np.int64]
 Words = NDArray[np.unsignedinteger]
 
 STEPS = ("keys", "shares", "masked", "confirm", "unmask")
-COMMON = ("keys", "shares")  #: steps in which all clients are sent the same
 MOST_CLIENTS = 2**16
 MOST_BITS = 64
 TILE = 2**17  #: bytes of a mask made at a time: they stay in the processor's cache
@@ -57,6 +60,7 @@ _KEY, _SIGNATURE = 32, 64
 _NONCE, _TAG = 12, 16
 _EVERYBODY = 2**32 - 1  # in the place of the client that a message is sent to
 _SEALED = _NONCE + 2 * shamir.SHARE_BYTES + 16
+_OF_NEIGHBOURS = ("neighbours", "quorum")
 
 
 class SumRefused(SordinoError):
@@ -84,6 +88,8 @@ class Session:
     clients: int  #: invited
     threshold: int
     attempt: str = ""  #: a sum that is begun anew has a new name, and shares no message with the one before
+    neighbours: int = 0  #: k, drawn by each client to hold shares of its secrets; 0 where all clients do
+    quorum: int = 0  #: how many of the neighbours must stay with it; 0 where it is the threshold
 
     def __post_init__(self) -> None:
         texts = ("federation", "subject", "attempt")
@@ -99,6 +105,13 @@ class Session:
                 f"the threshold must be more than half of the {self.clients} clients and at most all of them, got "
                 f"{self.threshold}: with half or less, a server could unmask one client's vector"
             )
+        if self.is_sparse and not self.neighbours < min(self.clients, 2 * self.quorum) <= 2 * self.neighbours:
+            raise InvalidInput(
+                f"{self.quorum} of {self.neighbours} neighbours must stay: allowed are more than half of them, and "
+                f"fewer neighbours than the {self.clients} clients"
+            )
+        if not self.is_sparse and (self.neighbours, self.quorum) != (0, 0):
+            raise InvalidInput(f"without neighbours there is no quorum of them, got {self.neighbours}, {self.quorum}")
         if self.values < 1 or self.high <= self.low or self.round < 0 or self.group < 0:
             raise InvalidInput("a session needs values >= 1, low < high, round >= 0 and group >= 0")
         if self.bits > MOST_BITS or max(-self.low, self.high) * self.clients >= 2**63:
@@ -113,13 +126,27 @@ class Session:
         return -(-(self.clients * (self.high - self.low)).bit_length() // 8) * 8
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether each client draws neighbours, and does not deal with everybody."""
+        return self.neighbours > 0
+
+    @property
+    def shares_needed(self) -> int:
+        """Of a client's secrets."""
+        return self.quorum if self.is_sparse else self.threshold
+
+    @cached_property
     def colluders(self) -> int:
         """How many clients may side with a server that lies without it learning more than one sum."""
+        if self.is_sparse:
+            return neighbours.most_colluders(self.clients, self.neighbours, self.quorum)
         return 2 * self.threshold - self.clients - 1
 
     @property
     def honest(self) -> int:
         """How many honest clients' values are in the sum, at least, if no more than `colluders` collude."""
+        if self.is_sparse:
+            return neighbours.honest(self.clients, self.colluders)
         return self.threshold - self.colluders
 
     @cached_property
@@ -128,8 +155,13 @@ class Session:
         return hashlib.sha256(b"sordino secure sum v1" + self.encode()).digest()
 
     def encode(self) -> bytes:
-        """Canonical JSON."""
-        return canonical(asdict(self))
+        """Canonical JSON; a sum without neighbours does not speak of them."""
+        found = asdict(self)
+        return canonical(found if self.is_sparse else {k: v for k, v in found.items() if k not in _OF_NEIGHBOURS})
+
+    def is_common(self, step: str) -> bool:
+        """Whether all clients are sent the same in this step."""
+        return step == "keys" or (step == "shares" and not self.is_sparse)
 
     @classmethod
     def decode(cls, text: Buffer) -> Session:
@@ -329,7 +361,7 @@ class SumClient:
         invited: Iterable[int] | None = None,
         pledge: Iterable[int] = (),
     ) -> None:
-        """`invited` are the only ones who may take part, where that is known beforehand.
+        """`invited` are the only ones who may take part, where that is known beforehand: neighbours are drawn of them.
 
         `pledge` are those whose sum this client has helped to reveal, of the very vectors that are to be added again:
         it helps to reveal that sum a second time, and none over others, since the difference would show them.
@@ -338,6 +370,8 @@ class SumClient:
         self._identity = identity
         self._invited = None if invited is None else frozenset(invited)
         self._pledge = tuple(sorted(pledge))
+        self._holders = self._drawn() if session.is_sparse else ()  # of shares of this client's secrets, by point
+        self._wards: tuple[int, ...] = ()  # whose shares this client holds
         self._next = 0  # the step that may come
         self._mask_key, self._seal_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         self._self_seed = os.urandom(shamir.SECRET_BYTES)
@@ -348,8 +382,16 @@ class SumClient:
         self._roster: dict[int, _PublicKeys] = {}
         self._secrets: dict[int, bytes] = {}  # agreed with each peer, for sealing and vouching
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # of everybody's self-mask seed and masking key
+        self._listed: tuple[int, ...] = ()  # U1, then U2
         self._context = session.digest  # everything that this client has been told so far
         self._masked: tuple[int, ...] = ()  # U3
+
+    def _drawn(self) -> tuple[int, ...]:
+        """This client's own neighbours: nobody else has a say in them."""
+        others = set() if self._invited is None else self._invited - {self.client}
+        if len(others) != self.session.clients - 1:
+            raise InvalidInput(f"neighbours are drawn of the {self.session.clients} clients invited: name them all")
+        return tuple(sorted(random.SystemRandom().sample(sorted(others), self.session.neighbours)))
 
     @property
     def over(self) -> bool:
@@ -368,6 +410,8 @@ class SumClient:
             "client": self.client,
             "invited": None if self._invited is None else sorted(self._invited),
             "pledge": list(self._pledge),
+            "holders": list(self._holders),
+            "wards": list(self._wards),
             "next": self._next,
             "mask_key": self._mask_key.private_bytes_raw().hex(),
             "seal_key": self._seal_key.private_bytes_raw().hex(),
@@ -375,6 +419,7 @@ class SumClient:
             "entry": self._entry.encode().hex(),
             "roster": {str(client): entry.encode().hex() for client, entry in self._roster.items()},
             "shares": {str(client): [share.hex() for share in pair] for client, pair in self._shares.items()},
+            "listed": list(self._listed),
             "context": self._context.hex(),
             "masked": list(self._masked),
         }
@@ -386,16 +431,16 @@ class SumClient:
             Session(**kept["session"]), kept["client"], identity=identity, invited=kept["invited"],
             pledge=kept["pledge"],
         )  # fmt: skip
+        own._holders, own._wards = tuple(kept["holders"]), tuple(kept["wards"])
         own._next = kept["next"]
         own._mask_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["mask_key"]))
         own._seal_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["seal_key"]))
         own._self_seed = bytes.fromhex(kept["self_seed"])
         own._entry = _PublicKeys.decode(own.client, bytes.fromhex(kept["entry"]))
         own._roster = {int(c): _PublicKeys.decode(int(c), bytes.fromhex(raw)) for c, raw in kept["roster"].items()}
-        others = (entry for client, entry in own._roster.items() if client != own.client)
-        own._secrets = {entry.client: _agree(own._seal_key, entry.seal) for entry in others}
+        own._secrets = own._agreed()
         own._shares = {int(c): (bytes.fromhex(seed), bytes.fromhex(key)) for c, (seed, key) in kept["shares"].items()}
-        own._context = bytes.fromhex(kept["context"])
+        own._listed, own._context = tuple(kept["listed"]), bytes.fromhex(kept["context"])
         own._masked = tuple(kept["masked"])
         return own
 
@@ -407,7 +452,7 @@ class SumClient:
         if STEPS.index(step) != expected:
             what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
             raise SumRefused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
-        clients, rest = _read(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
+        clients, rest = _read(request, step, self.session, _EVERYBODY if self.session.is_common(step) else self.client)
         given = (clients, rest, vector) if step == "masked" else (clients, rest)
         parts: list[bytes] = getattr(self, f"_to_{step}")(*given)
         self._next = expected + 1
@@ -416,36 +461,52 @@ class SumClient:
     def _to_keys(self, clients: Sequence[int], session: bytes) -> list[bytes]:
         if clients or session != self.session.encode():
             raise SumRefused("the invitation is to another sum than the one this client agreed to")
-        return [self._entry.encode()]
+        return [self._entry.encode(), numbers(self._holders)]
 
-    def _to_shares(self, clients: Sequence[int], keys: bytes) -> list[bytes]:
-        self._read_roster(clients, keys)
-        points = _points(self._roster)
-        threshold = self.session.threshold
-        split = [
-            shamir.split(int.from_bytes(secret, "big"), threshold, list(points.values()))
-            for secret in (self._self_seed, self._mask_key.private_bytes_raw())
-        ]
+    def _to_shares(self, clients: tuple[int, ...], rest: bytes) -> list[bytes]:
+        if len(clients) > self.session.clients:
+            raise SumRefused(f"{len(clients)} clients sent keys, but {self.session.clients} were invited")
+        if self._invited is not None:
+            _refuse_strangers(clients, self._invited, "sent keys, and is none of those whom this round asks")
+        if self.session.is_sparse:
+            self._read_neighbours(clients, rest)
+        else:
+            self._holders = self._wards = clients
+            self._read_roster(clients, rest)
+        self._check_crowd(clients, "sent keys")
+        self._listed = clients
+        self._context = _extended(self._context, numbers(clients), b"" if self.session.is_sparse else rest)
+        self._secrets = self._agreed()
+        secrets = self._self_seed, self._mask_key.private_bytes_raw()
+        points = range(1, len(self._holders) + 1)
+        seeds, keys = (shamir.split(int.from_bytes(s, "big"), self.session.shares_needed, points) for s in secrets)
         sealed = []
-        for client, seed, key in zip(points, *split, strict=True):
+        for client, seed, key in zip(self._holders, seeds, keys, strict=True):
             pair = seed.to_bytes(shamir.SHARE_BYTES, "big"), key.to_bytes(shamir.SHARE_BYTES, "big")
             if client == self.client:
                 self._shares[client] = pair
-            else:
-                self._secrets[client] = _agree(self._seal_key, self._roster[client].seal)
-                text = b"".join(pair)
-                sealed.append(_seal(self._secrets[client], self._context, self.client, client, text))
+            elif client in self._roster:
+                sealed.append(_seal(self._secrets[client], self._context, self.client, client, b"".join(pair)))
         return sealed
+
+    def _read_neighbours(self, clients: Sequence[int], rest: bytes) -> None:
+        """Those who drew this client, and the keys of all whom it deals with."""
+        try:
+            (listed,), keys = split(rest, 1, "a list of neighbours")
+            self._wards = read_numbers(listed, "a list of neighbours")
+        except InvalidInput as error:
+            raise SumRefused(str(error)) from None
+        if list(self._wards) != sorted(set(self._wards)):
+            raise SumRefused("neighbours must be listed once each, in rising order")
+        _refuse_strangers(self._wards, set(clients) - {self.client}, "drew this client, but never sent keys")
+        peers = {*self._wards, *self._holders} & set(clients)
+        self._read_roster(sorted(peers), bytes(keys))
+        self._roster[self.client] = self._entry
 
     def _read_roster(self, clients: Sequence[int], keys: bytes) -> None:
         entries = list(map(_PublicKeys.decode, clients, _pieces(keys, len(clients), 2 * _KEY + _SIGNATURE)))
         self._roster = {entry.client: entry for entry in entries}
-        self._check_crowd(clients, "sent keys")
-        if len(entries) > self.session.clients:
-            raise SumRefused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
-        if self._invited is not None:
-            _refuse_strangers(clients, self._invited, "sent keys, and is none of those whom this round asks")
-        if self._roster[self.client] != self._entry:
+        if self._roster.get(self.client, self._entry) != self._entry:
             raise SumRefused("the roster holds other keys for this client than it sent: do not trust the server")
         if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
             raise SumRefused("the roster holds one key twice: the server is not to be trusted")
@@ -454,7 +515,20 @@ class SumClient:
                 raise SumRefused(
                     f"the keys of client {entry.client} are not signed by it: the server may have forged them"
                 )
-        self._context = _extended(self._context, numbers(clients), keys)
+
+    def _agreed(self) -> dict[int, bytes]:
+        """The secrets for sealing and vouching, with each peer; of both entries where no context holds all keys."""
+        found = {}
+        for client, entry in self._roster.items():
+            if client != self.client:
+                secret = _agree(self._seal_key, entry.seal)
+                pair = sorted([self._entry.encode(), entry.encode()])
+                found[client] = _derive(secret, b"pair", b"".join(pair)) if self.session.is_sparse else secret
+        return found
+
+    def _peers(self, members: Iterable[int]) -> list[int]:
+        """Those of a list with whom this client agreed on secrets."""
+        return [client for client in members if client in self._secrets]
 
     def _vouched(self, entry: _PublicKeys) -> bool:
         assert self._identity is not None
@@ -467,16 +541,25 @@ class SumClient:
             raise SumRefused(f"this client must be listed among those who {did}")
         if len(clients) < self.session.threshold:
             raise SumRefused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
+        there = set(self._holders) & set(clients)
+        if len(there) < self.session.shares_needed:
+            raise SumRefused(
+                f"{len(there)} of this client's {len(self._holders)} neighbours {did}, fewer than the quorum of "
+                f"{self.session.shares_needed}"
+            )
 
-    def _to_masked(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
+    def _to_masked(self, members: tuple[int, ...], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
         self._check_crowd(members, "shared their secrets")
-        _refuse_strangers(members, self._roster, "shares a secret, but never sent keys")
-        peers = [client for client in members if client != self.client]
-        for client, sealed in zip(peers, _pieces(sealed_pairs, len(peers), _SEALED), strict=True):
+        _refuse_strangers(members, self._listed, "shares a secret, but never sent keys")
+        wards = sorted({*self._wards} & {*members})
+        givers = [client for client in wards if client != self.client]
+        for client, sealed in zip(givers, _pieces(sealed_pairs, len(givers), _SEALED), strict=True):
             text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
             self._shares[client] = text[: shamir.SHARE_BYTES], text[shamir.SHARE_BYTES :]
-        self._shares = {client: self._shares[client] for client in members}
+        self._shares = {client: self._shares[client] for client in wards}
+        self._listed = members
         self._context = _extended(self._context, numbers(members))
+        peers = self._peers(members)
         return [*self._tags("masked", peers), _packed(self._masks_on(vector, peers), self.session)]
 
     def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> Words:
@@ -488,10 +571,10 @@ class SumClient:
         return masked
 
     def _tags(self, step: str, receivers: Iterable[int]) -> list[bytes]:
-        return [_tag(self._secrets[c], step, self._context, self.client, c) for c in receivers if c != self.client]
+        return [_tag(self._secrets[c], step, self._context, self.client, c) for c in self._peers(receivers)]
 
     def _check_tags(self, step: str, senders: Sequence[int], tags: bytes) -> None:
-        peers = [client for client in senders if client != self.client]
+        peers = self._peers(senders)
         for client, tag in zip(peers, _pieces(tags, len(peers), _TAG), strict=True):
             expected = _tag(self._secrets[client], step, self._context, client, self.client)
             if not hmac.compare_digest(tag, expected):
@@ -501,7 +584,7 @@ class SumClient:
 
     def _to_confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
         self._check_crowd(members, "sent masked vectors")
-        _refuse_strangers(members, self._shares, "is said to have sent a vector, but shared no secrets")
+        _refuse_strangers(members, self._listed, "is said to have sent a vector, but shared no secrets")
         if self._pledge and members != self._pledge:
             raise SumRefused(
                 "a sum of these vectors over other clients was revealed before: the difference of the two would show "
@@ -524,11 +607,6 @@ class SumClient:
 def _refuse_strangers(members: Iterable[int], known: Iterable[int], what: str) -> None:
     if strangers := set(members) - set(known):
         raise SumRefused(f"client {min(strangers)} {what}")
-
-
-def _points(clients: Iterable[int]) -> dict[int, int]:
-    """Where the shares of each client lie on the polynomials: 1, 2, ... in the order of the roster."""
-    return {client: point for point, client in enumerate(sorted(clients), 1)}
 
 
 def _checked_vector(vector: Int64s | None, session: Session) -> Int64s:
@@ -560,16 +638,18 @@ class SumServer:
         self._step = -1
         self._heard: dict[int, Any] = {}  # what each client sent in this step
         self._roster: dict[int, _PublicKeys] = {}  # U1
-        self._sealed: dict[int, list[bytes]] = {}  # by sender, in the order of the others in U1; U2
+        self._drawn: dict[int, tuple[int, ...]] = {}  # by client: the neighbours it drew, on a sparse graph
+        self._wards: dict[int, tuple[int, ...]] = {}  # by client: those of U1 who drew it, on a sparse graph
+        self._sealed: dict[int, dict[int, bytes]] = {}  # by sender and receiver; U2
         self._context = session.digest
         self._sum: Words = np.zeros(session.values, _words(session))
-        self._masked: tuple[int, ...] = ()  # U3
+        self._survivors: frozenset[int] = frozenset()  # U3
         self._pledges: dict[int, tuple[int, ...]] = {}  # by client: whose sum of these vectors it says to have revealed
 
     @property
     def summed(self) -> tuple[int, ...]:
         """U3: the clients in the sum."""
-        return self._masked
+        return tuple(sorted(self._survivors))
 
     def requests(self, step: str) -> dict[int, bytes]:
         """Close the step before, and say what is sent to each client in this one; refused if too few are left."""
@@ -582,13 +662,13 @@ class SumServer:
                 requests = self._to_all(step, self._asked, (), self.session.encode())
             case "shares":
                 self._keep_to_pledge()
-                requests = self._to_all(step, sorted(self._heard), self._heard, self._roster_of_keys())
+                requests = self._rosters()
             case "masked":
                 requests = self._to_each(step, self._deliveries())
             case "confirm":
                 requests = self._to_each(step, self._lists())
             case _:
-                requests = self._to_each(step, self._forwarded(self._heard, self._masked))
+                requests = self._to_each(step, self._forwarded(self._heard))
         self._asked, self._heard = tuple(requests), {}
         return requests
 
@@ -635,7 +715,7 @@ class SumServer:
         ordered = tuple(sorted(members))
         return [client for client in ordered if self._pledges.get(client, ordered) == ordered]
 
-    def _require_pledge(self, there: set[int], before: Iterable[int]) -> None:
+    def _require_pledge(self, there: Set[int], before: Iterable[int]) -> None:
         if missing := set(before) - there:
             raise SumLost(
                 f"clients say that a sum of this round's reports was revealed before, and client {min(missing)}, who "
@@ -652,38 +732,68 @@ class SumServer:
         """Each gets the list of all of them, and what the others sent to it."""
         return {client: _message(step, self.session, client, sent, rest) for client, rest in sent.items()}
 
-    def _roster_of_keys(self) -> bytes:
+    def _rosters(self) -> dict[int, bytes]:
+        """To everybody all keys; on a sparse graph to each who drew it, and the keys of those it deals with."""
         self._roster = dict(sorted(self._heard.items()))
-        keys = b"".join(entry.encode() for entry in self._roster.values())
-        self._context = _extended(self._context, numbers(list(self._roster)), keys)
-        return keys
+        listed, keys = numbers(list(self._roster)), {c: entry.encode() for c, entry in self._roster.items()}
+        if not self.session.is_sparse:
+            everything = b"".join(keys.values())
+            self._context = _extended(self._context, listed, everything)
+            return self._to_all("shares", self._roster, self._roster, everything)
+        self._context = _extended(self._context, listed)
+        wards: dict[int, list[int]] = {client: [] for client in self._roster}
+        for client in self._roster:
+            for holder in self._drawn[client]:
+                if holder in wards:
+                    wards[holder].append(client)
+        self._wards = {client: tuple(own) for client, own in wards.items()}
+        return self._to_each("shares", {
+            client: join(numbers(own)) + b"".join(keys[peer] for peer in self._peers(client))
+            for client, own in self._wards.items()
+        })  # fmt: skip
+
+    def _holders(self, client: int) -> Sequence[int]:
+        """Those among whom a client shared its secrets, by point."""
+        return self._drawn[client] if self.session.is_sparse else tuple(self._roster)
+
+    def _peers(self, client: int) -> Sequence[int]:
+        """Those of U1 with whom a client agreed on masks, in rising order."""
+        if not self.session.is_sparse:
+            return [other for other in self._roster if other != client]
+        return sorted({*self._wards[client], *self._drawn[client]} & self._roster.keys())
 
     def _deliveries(self) -> dict[int, bytes]:
         self._sealed = dict(sorted(self._heard.items()))
         self._context = _extended(self._context, numbers(list(self._sealed)))
-        return self._forwarded(self._sealed, self._roster)
+        return self._forwarded(self._sealed)
 
     def _lists(self) -> dict[int, bytes]:
-        self._masked = tuple(sorted(self._heard))
-        if len(self._helpers(self._masked)) < self.session.threshold:
-            self._require_pledge(set(self._masked), Counter(self._pledges.values()).most_common(1)[0][0])
-        return self._forwarded(self._heard, self._sealed)
+        self._survivors = frozenset(self._heard)
+        if len(self._helpers(self._survivors)) < self.session.threshold:
+            self._require_pledge(self._survivors, Counter(self._pledges.values()).most_common(1)[0][0])
+        return self._forwarded(self._heard)
 
-    @staticmethod
-    def _forwarded(sent: Mapping[int, list[bytes]], receivers: Iterable[int]) -> dict[int, bytes]:
-        """For each sender, what the others sent to it; every sender wrote to all other receivers, in their order."""
-        place = {client: k for k, client in enumerate(sorted(receivers))}
-        senders = sorted(sent)
-        return {to: b"".join(sent[by][place[to] - (by < to)] for by in senders if by != to) for to in senders}
+    def _forwarded(self, sent: Mapping[int, Mapping[int, bytes]]) -> dict[int, bytes]:
+        """For each sender, what its peers among them sent to it, in rising order."""
+        nothing: dict[int, bytes] = {}
+        return {to: b"".join(sent.get(by, nothing).get(to, b"") for by in self._peers(to)) for to in sorted(sent)}
 
     # --- what comes back
 
     def _read_keys(self, client: int, rest: bytes) -> _PublicKeys:
-        entry = _PublicKeys.decode(client, *_pieces(rest, 1, 2 * _KEY + _SIGNATURE))
+        size = 2 * _KEY + _SIGNATURE
+        entry = _PublicKeys.decode(client, *_pieces(rest[:size], 1, size))
+        self._drawn[client] = self._read_neighbours(client, rest[size:])
         taken = {key for other in self._heard.values() for key in (other.mask, other.seal)}
         if entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
             raise SumRefused(f"client {client} sent keys that are not its own")
         return entry
+
+    def _read_neighbours(self, client: int, raw: bytes) -> tuple[int, ...]:
+        drawn = tuple(int.from_bytes(each, "little") for each in _pieces(raw, self.session.neighbours, 4))
+        if list(drawn) != sorted(set(drawn)) or client in drawn or not set(drawn) <= set(self._asked):
+            raise SumRefused(f"client {client} drew neighbours that are none: itself, strangers, or one twice")
+        return drawn
 
     def _check_pledge(self, step: str, client: int, pledge: tuple[int, ...]) -> None:
         if step != "keys":
@@ -691,23 +801,29 @@ class SumServer:
         if client not in pledge or not set(pledge) <= set(self._asked) or len(pledge) < self.session.threshold:
             raise SumRefused(f"client {client} says that it revealed a sum which cannot have been one of this round's")
 
-    def _read_shares(self, client: int, rest: bytes) -> list[bytes]:
-        return _pieces(rest, len(self._roster) - 1, _SEALED)
+    def _read_shares(self, client: int, rest: bytes) -> dict[int, bytes]:
+        receivers = [holder for holder in self._holders(client) if holder in self._roster and holder != client]
+        return dict(zip(receivers, _pieces(rest, len(receivers), _SEALED), strict=True))
 
-    def _read_masked(self, client: int, rest: bytes) -> list[bytes]:
-        end = _TAG * (len(self._sealed) - 1)
-        tags = _pieces(rest[:end], len(self._sealed) - 1, _TAG)
+    def _read_masked(self, client: int, rest: bytes) -> dict[int, bytes]:
+        end = max(0, len(rest) - self.session.values * self.session.bits // 8)
+        tags = self._read_tags(client, rest[:end], self._sealed)
         self._sum += _unpacked(rest[end:], self.session)
         return tags
 
-    def _read_confirm(self, client: int, rest: bytes) -> list[bytes]:
-        return _pieces(rest, len(self._masked) - 1, _TAG)
+    def _read_tags(self, client: int, rest: bytes, receivers: Container[int]) -> dict[int, bytes]:
+        peers = [peer for peer in self._peers(client) if peer in receivers]
+        return dict(zip(peers, _pieces(rest, len(peers), _TAG), strict=True))
 
-    def _read_unmask(self, client: int, rest: bytes) -> list[int]:
-        shares = [int.from_bytes(s, "big") for s in _pieces(rest, len(self._sealed), shamir.SHARE_BYTES)]
-        if max(shares) >= shamir.PRIME:
+    def _read_confirm(self, client: int, rest: bytes) -> dict[int, bytes]:
+        return self._read_tags(client, rest, self._survivors)
+
+    def _read_unmask(self, client: int, rest: bytes) -> dict[int, int]:
+        wards = [ward for ward in self._wards.get(client, self._sealed) if ward in self._sealed]
+        shares = [int.from_bytes(s, "big") for s in _pieces(rest, len(wards), shamir.SHARE_BYTES)]
+        if max(shares, default=0) >= shamir.PRIME:
             raise SumRefused(f"client {client} sent a share outside the field")
-        return shares
+        return dict(zip(wards, shares, strict=True))
 
     # --- the sum
 
@@ -716,13 +832,18 @@ class SumServer:
         if self._step != len(STEPS) - 1:
             raise InvalidInput(f"a sum is known after its last step, {STEPS[-1]!r}")
         self._close()
-        points = _points(self._roster)
-        helpers = sorted(self._heard)[: self.session.threshold]
-        weights = shamir.weights([points[client] for client in helpers])
-        total = self._sum.copy()
-        for k, client in enumerate(self._sealed):
-            shares = (self._heard[helper][k] for helper in helpers)
-            secret = sum(w * share for w, share in zip(weights, shares, strict=True)) % shamir.PRIME
+        total, weights = self._sum.copy(), cache(shamir.weights)  # most clients miss the same holders, or nearly
+        for client in self._sealed:
+            there = [(k, c) for k, c in enumerate(self._holders(client), 1) if client in self._heard.get(c, ())]
+            if len(there) < self.session.shares_needed:
+                raise SumLost(
+                    f"{len(there)} of client {client}'s {len(self._holders(client))} neighbours stayed, and "
+                    f"{self.session.shares_needed} are needed to unmask the sum: nothing of their values was revealed. "
+                    "Give clients more time, or set a higher threshold, which is for fewer dropouts"
+                )
+            points, helpers = zip(*there[: self.session.shares_needed], strict=True)
+            shares = (self._heard[helper][client] for helper in helpers)
+            secret = sum(w * share for w, share in zip(weights(points), shares, strict=True)) % shamir.PRIME
             if secret >= 2 ** (8 * shamir.SECRET_BYTES):
                 raise SumLost(f"the shares of client {client}'s secret do not fit together: a client sent a false one")
             self._take_off(total, client, secret.to_bytes(shamir.SECRET_BYTES, "big"))
@@ -730,19 +851,19 @@ class SumServer:
 
     def _take_off(self, total: Words, client: int, secret: bytes) -> None:
         """The self-mask of a client in the sum, or all masks that others made with one that dropped out."""
-        if client in self._masked:
+        if client in self._survivors:
             _add_mask(total, _derive(secret, b"self", self._context), -1)
             return
         private = X25519PrivateKey.from_private_bytes(secret)
         if private.public_key().public_bytes_raw() != self._roster[client].mask:
             raise SumLost(f"the shares of client {client}'s key do not give its key: a client sent a false one")
-        for other in self._masked:
+        for other in self._survivors.intersection(self._peers(client)):
             mask = _derive(_agree(private, self._roster[other].mask), b"mask", self._context)
             _add_mask(total, mask, -1 if client > other else +1)
 
     def _decoded(self, total: Words) -> Int64s:
         """Numbers modulo 2^k as the only sums of so many clients that they can be."""
-        count, session = len(self._masked), self.session
+        count, session = len(self._survivors), self.session
         lowest = count * session.low
         above = total.astype(np.uint64) - np.uint64(lowest % 2**64)
         above &= np.uint64(2**session.bits - 1)

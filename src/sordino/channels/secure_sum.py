@@ -21,10 +21,12 @@ from annotated_types import Ge, Le, Lt
 from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
+from sordino.channels.neighbours import BREACH, MOST_ATTEMPTS, Neighbourhood, neighbourhood
 from sordino.channels.secagg import STEPS, Identity, Session, SumClient, SumLost, SumRefused, SumServer, invitation
 from sordino.channels.spec import ChannelSpec, ReleasesOf, first_tally
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, PerClass, ReportSum, Tally
+from sordino.mechanisms import NoisySums
+from sordino.methods.upload import Lost, PerClass, ReportSum, Tally, Upload
 from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
 from sordino.wire.codec import join, split
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
-MOST_ATTEMPTS = 50  #: sums of one round that a client joins
+WORTHWHILE = 4  #: neighbours are drawn where all clients are so many times as many
 
 
 def _with_plan(request: bytes, plan: bytes) -> bytes:
@@ -53,6 +55,14 @@ def _without_plan(message: bytes) -> tuple[bytes, bytes]:
 def plan_in(message: bytes) -> Plan:
     """The plan that comes with an invitation to a sum."""
     return Plan.decode(_without_plan(message)[1])
+
+
+@dataclass(frozen=True)
+class Assurance:
+    """Who is sure to be in a sum, and how likely that fails in a round."""
+
+    honest: int
+    breach: float = 0.0
 
 
 # --- at the server ----------------------------------------------------------------------------------------------------
@@ -83,6 +93,15 @@ class Summed(Channel):
             description="whether simulated clients mask their reports too; without, the same sums come much sooner",
         )
 
+        sparse_from: Annotated[int, Ge(2)] = Field(
+            default=500,
+            description="from so many clients on, each deals with a few others that it draws, where that is proven "
+            "and much less work",
+        )
+        colluders: Annotated[float, Ge(0), Lt(0.5), Says("a share from 0 to below 0.5")] = Field(
+            default=0.05, description="share of the clients that may side with the server where neighbours are drawn"
+        )
+
         def least(self, clients: int) -> int:
             """How many of so many invited clients must stay, so are in the sum: with fewer, nothing is revealed."""
             return math.floor(self.threshold * clients + 1e-9) + 1
@@ -90,6 +109,19 @@ class Summed(Channel):
         def honest(self, clients: int) -> int:
             """How many honest clients a sum has, at least, if no more collude than the threshold allows for."""
             return clients - self.least(clients) + 1
+
+        def neighbourhood(self, clients: int, upload: Upload, group: int) -> Neighbourhood | None:
+            """How many others each client of a sum draws and deals with; None where it deals with all of them.
+
+            Parts of one noise are added on the complete graph, where more honest clients are sure to be in a sum.
+            """
+            if not self._may_draw(clients, upload, group):
+                return None
+            found = neighbourhood(clients, self.least(clients), math.ceil(self.colluders * clients - 1e-9))
+            return None if found is None or found.size * WORTHWHILE > clients else found
+
+        def _may_draw(self, clients: int, upload: Upload, group: int) -> bool:
+            return clients >= self.sparse_from and not isinstance(upload.mechanisms[group], NoisySums)
 
         @property
         def fewest(self) -> int:
@@ -111,23 +143,29 @@ class Summed(Channel):
                     )
                 self.session(Plan("", 1), tally, group, most)
 
-        def honest_clients(self, method: Method, selection: SelectionSpec) -> tuple[int, ...]:
-            """For every class of releases, how many honest clients are in each of its sums, whatever round it is."""
+        def assurances(self, method: Method, selection: SelectionSpec) -> tuple[Assurance, ...]:
+            """For every class of releases, who is sure to be in each of its sums, whatever round it is."""
             sure = selection.asked(method.clients) if selection.steady else 0
-            honest: dict[int, int] = {}
-            for members in first_tally(method).classes(range(method.clients)).values():
-                always = self.honest(max(self.fewest, sure - (method.clients - len(members))))
-                for client in members:
-                    c = method.class_of(client)
-                    honest[c] = min(honest.get(c, always), always)
-            return tuple(honest[c] for c in range(len(honest)))
+            tally = first_tally(method)
+            found: dict[int, Assurance] = {}
+            for group, members in tally.classes(range(method.clients)).items():
+                most = min(len(members), selection.asked(method.clients))
+                least = max(self.fewest, sure - (method.clients - len(members)))
+                draw = self.neighbourhood if least == most else self._may_draw
+                drawn = draw(most, tally.upload, group)
+                always = Assurance(self.honest(least), BREACH if drawn else 0.0)
+                for c in {method.class_of(client) for client in members}:
+                    other = found.get(c, always)
+                    found[c] = Assurance(min(other.honest, always.honest), max(other.breach, always.breach))
+            return tuple(found[c] for c in range(len(found)))
 
         def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
             """The sum of one class in one round; one that is begun anew has another name for the attempt."""
             low, high = tally.span(group, self.digits)
+            drawn = self.neighbourhood(clients, tally.upload, group)
             return Session(
                 plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
-                self.least(clients), attempt,
+                self.least(clients), attempt, *((drawn.size, drawn.quorum) if drawn else ()),
             )  # fmt: skip
 
         def build(self, recipe: Recipe, method: Method) -> Summed:
@@ -144,12 +182,12 @@ class Summed(Channel):
             return UnmaskedSums(method, self), None
 
         def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
-            honest = self.honest_clients(method, recipe.method.selection)
+            assurances = self.assurances(method, recipe.method.selection)
             weighed = first_tally(method).upload.samples
 
             def releases(plan: Plan) -> Sequence[Sequence[Release]]:
                 found = method.releases(plan)
-                return PerClass(len(found), lambda c: [guarantee(own, honest[c], weighed) for own in found[c]])
+                return PerClass(len(found), lambda c: [guarantee(own, assurances[c], weighed) for own in found[c]])
 
             return releases
 
@@ -341,6 +379,11 @@ class Members:
                 + ("" if client in invited else ", this client not among them")
             )
         part = self._joined(client, session)
+        if session.is_sparse and part.pledge:
+            raise SumRefused(
+                f"this client has helped to reveal a sum of round {session.round}, and where clients draw neighbours "
+                "it helps with no second one: the two might differ by one report. The round goes on without its sum"
+            )
         identity = None if self._identities is None else self._identities[client]
         self._parts[at.plan.federation, client] = part
         self._clients[client] = SumClient(session, client, identity=identity, invited=invited, pledge=part.pledge)
@@ -396,27 +439,46 @@ class _Round:
     invited: Mapping[int, frozenset[int]]
 
 
-def guarantee(release: Release, honest: int, weighed: bool) -> Release:
+def guarantee(release: Release, assurance: Assurance, weighed: bool) -> Release:
     """The same release with what holds against a server that sees sums only, with so many honest clients in each.
 
     Of bits, such a server sees how many of the honest clients' are one: as much as behind a shuffler of so many. For
     everything else, and for bits that are multiplied by sample counts, nothing better than the local guarantee is
-    proven. A method that knows better (its release says something of sums already) is left alone.
+    proven. A method that knows better (its release says something of sums already) is left alone, unless neighbours are
+    drawn: its figure is one of the complete graph.
     """
     if any(g.adversary.kind == "summed" for g in release.guarantees):
-        return release
-    more = (_summed_guarantee(g, honest, weighed) for g in release.guarantees if g.adversary == SERVER)
+        return (
+            replace(release, guarantees=tuple(map(_on_sparse_graph, release.guarantees)))
+            if assurance.breach
+            else release
+        )
+    more = (_summed_guarantee(g, assurance, weighed) for g in release.guarantees if g.adversary == SERVER)
     return replace(release, guarantees=(*release.guarantees, *(g for g in more if g is not None)))
 
 
-def _summed_guarantee(local: Guarantee, honest: int, weighed: bool) -> Guarantee | None:
+def _on_sparse_graph(known: Guarantee) -> Guarantee:
+    if known.adversary.kind != "summed" or isinstance(known.loss, Infinite):
+        return known
+    why = (
+        "proven for sums in which every client deals with all others: set method.channel.sparse_from above their number"
+    )
+    return replace(known, loss=Infinite(why), basis="none")
+
+
+def _summed_guarantee(local: Guarantee, assurance: Assurance, weighed: bool) -> Guarantee | None:
+    onlooker = summed(assurance.honest)
     match local.loss:
         case Infinite(why=why):
             lost = Infinite(f"{why} (seen in a sum only, which proves nothing about one client)")
-            return replace(local, adversary=summed(honest), loss=lost)
+            return replace(local, adversary=onlooker, loss=lost)
         case RandomizedBit() if weighed:
             return None
-        case RandomizedBit():
-            basis = f"{local.basis}; of each value, the number of ones among {honest} honest clients or more"
-            return replace(local, adversary=summed(honest), basis=basis)
-    return replace(local, adversary=summed(honest), basis=f"{local.basis}; what holds of the report holds of the sum")
+        case RandomizedBit() as bits:
+            basis = f"{local.basis}; of each value, the number of ones among {assurance.honest} honest clients or more"
+            if assurance.breach:
+                basis += (
+                    f", but for a probability of 2^{math.log2(assurance.breach):g} in a round (neighbours are drawn)"
+                )
+            return replace(local, adversary=onlooker, loss=replace(bits, tau=assurance.breach), basis=basis)
+    return replace(local, adversary=onlooker, basis=f"{local.basis}; what holds of the report holds of the sum")

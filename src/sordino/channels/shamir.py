@@ -5,6 +5,8 @@ f(x) = secret + a_1 x + ... + a_{t-1} x^{t-1}  modulo a prime, with a_i uniform;
 
 from __future__ import annotations
 
+import itertools
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
@@ -43,14 +45,19 @@ def _value_at(point: int, coefficients: Sequence[int], prime: int) -> int:
 def weights(points: Sequence[int], *, prime: int = PRIME) -> list[int]:
     """What the shares of these points are multiplied by; the sum is f(0). They serve any number of secrets."""
     _check_points(points, prime)
-    found = []
-    for i in points:
-        above, below = 1, 1
-        for j in points:
-            if j != i:
-                above, below = above * j % prime, below * (j - i) % prime
-        found.append(above * pow(below, -1, prime) % prime)
-    return found
+    whole = math.prod(points) % prime
+    below = [i * math.prod(j - i for j in points if j != i) % prime for i in points]
+    return [whole * inverse % prime for inverse in _inverses(below, prime)]
+
+
+def _inverses(values: Sequence[int], prime: int) -> list[int]:
+    """1 / v for each, by one division (Montgomery): all others are products."""
+    before = list(itertools.accumulate(values, lambda a, b: a * b % prime, initial=1))
+    rest, found = pow(before.pop(), -1, prime), []
+    for value, product in zip(reversed(values), reversed(before), strict=True):
+        found.append(rest * product % prime)
+        rest = rest * value % prime
+    return found[::-1]
 
 
 def join(shares: Mapping[int, int], *, prime: int = PRIME) -> int:

@@ -142,15 +142,20 @@ class Metric:
 
 @dataclass(frozen=True)
 class RandomizedBit:
-    """`count` independent bits, each with probabilities between t_min/2^32 and 1 - t_min/2^32."""
+    """`count` independent bits, each with probabilities between t_min/2^32 and 1 - t_min/2^32.
+
+    `tau` bounds the probability that they are seen one by one where the adversary should see only how many are one.
+    """
 
     t_min: int
     count: int
+    tau: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.t_min, int) or not 1 <= self.t_min <= 2**31:
             raise InvalidInput(f"t_min must be a whole number from 1 to 2^31, got {self.t_min!r}")
         _positive_count("count", self.count)
+        _nonnegative(tau=self.tau)
 
 
 @dataclass(frozen=True)
@@ -350,7 +355,10 @@ def pack(value: object) -> JsonValue:
         case tuple():
             return [pack(each) for each in value]
     assert kind(value) in _KINDS
-    return dict(sorted({"type": kind(value), **{name: pack(own) for name, own in vars(value).items()}}.items()))
+    given = {name: pack(own) for name, own in vars(value).items()}
+    if isinstance(value, RandomizedBit) and not value.tau:
+        del given["tau"]  # ledgers have lines from before there was one
+    return dict(sorted({"type": kind(value), **given}.items()))
 
 
 def _unpack(packed: object) -> object:

@@ -8,7 +8,8 @@ Where clients have guarantees of their own the figures are a vector: every group
 
 A guarantee of `RandomizedBit` against `shuffled(n)` says that each of these bits is mixed among those of n clients: the
 statement computes the amplification from it, and gives what an attacker surely reaches beside what is proven. Against
-`summed(h)` it says that each bit is counted among those of at least h honest clients, which reveals as much.
+`summed(h)` it says that each bit is counted among those of at least h honest clients, which reveals as much; where
+that fails with a probability tau, it is taken off delta.
 """
 
 from __future__ import annotations
@@ -532,13 +533,15 @@ class _Proof:
 
     parts: tuple[Composed, ...]
     shuffled: tuple[float, int, int] | None = None  #: (epsilon of a bit, clients, bits)
+    tau: float = 0.0  #: how likely it is that they were not
 
     @classmethod
     def of(cls, chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> _Proof:
         """Everything adds up, save that one value of one upload occurs in a single release."""
         groups = [[(g, 1)] for g, _ in chosen] if adjacency is Adjacency.COORDINATE else [list(chosen)]
         parts = dict.fromkeys(_composed(group) for group in groups)
-        return cls(tuple(parts), _shuffled_bits(chosen, max(groups, key=_bit_count)))
+        shuffled = _shuffled_bits(chosen, max(groups, key=_bit_count))
+        return cls(tuple(parts), shuffled, max(map(_bit_tau, groups)))
 
     def epsilon(self, delta: float) -> float:
         plain = max(_epsilon(part, delta) for part in self.parts)
@@ -550,10 +553,11 @@ class _Proof:
         return None if interval is None else interval.lower
 
     def _behind_shuffler(self, delta: float) -> Interval | None:
-        if self.shuffled is None or delta < SMALLEST_DELTA:
+        left = delta - self.tau
+        if self.shuffled is None or left < SMALLEST_DELTA:
             return None
         each, clients, bits = self.shuffled
-        return shuffled_bits(each, clients, delta, bits)
+        return shuffled_bits(each, clients, left, bits)
 
 
 def _composed(group: Sequence[tuple[Guarantee, int]]) -> Composed:
@@ -580,6 +584,11 @@ def _shuffled_bits(
 
 def _bit_count(group: Sequence[tuple[Guarantee, int]]) -> int:
     return sum(g.loss.count * times for g, times in group if isinstance(g.loss, RandomizedBit))
+
+
+def _bit_tau(group: Sequence[tuple[Guarantee, int]]) -> float:
+    taus = math.fsum(g.loss.tau * times for g, times in group if isinstance(g.loss, RandomizedBit))
+    return math.nextafter(taus, math.inf) if taus else 0.0
 
 
 def _seen_through(given: Adversary, wanted: Adversary) -> bool:
