@@ -19,6 +19,7 @@ interface Given {
 }
 
 const RECORDS = 320;
+const FEWEST_PASSES = 5;
 
 function made({ input, classes, model }: Task): Given {
   const each = input.shape.reduce((product, side) => product * side, 1);
@@ -58,6 +59,55 @@ function privately(task: Task, seconds: number): Promise<Speed> {
   const threshold = Math.floor(rate * 2 ** 32);
   const training = { kind: "private" as const, optimiser, clip: 1, noise: 1, rate, threshold, expected_batch: rate * RECORDS, steps: 5, resolution: 20 };
   return page({ ...task, training }, seconds);
+}
+
+/** A private head's records and plan, bytes as base64. */
+interface HeadJob {
+  task: Task;
+  x: string;
+  y: string;
+  parameters: string;
+  left: string;
+  centre: string;
+}
+
+/** Seconds of each part of a private head's work, the best of some passes, and SHA-256 of both sums. */
+interface HeadTimes {
+  seconds: { features: number; moments: number; whitening: number; gradient: number };
+  sha256: string[];
+}
+
+const bytes = (text: string): ArrayBuffer => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
+
+/** The private head over public features in the page's own training worker; what is made once takes the first call longer than the next. */
+async function head(job: HeadJob, seconds: number): Promise<HeadTimes> {
+  const worker = new Worker(new URL("../src/workers/training.worker.ts", import.meta.url), { type: "module" });
+  const { remote, close } = connect<Pick<TrainingRoom, "open" | "take" | "train">>(worker);
+  await remote.open(job.task);
+  const [x, y, parameters] = [new Float32Array(bytes(job.x)), new Int32Array(bytes(job.y)), new Float32Array(bytes(job.parameters))];
+  const whitening = { left: new Float32Array(bytes(job.left)), centre: new Float32Array(bytes(job.centre)) };
+  const { mechanism } = job.task.strengths[0]!;
+  if (mechanism.name !== "noisy-sums") throw new Error("this benchmark takes tasks of sums");
+  const round = (by: typeof whitening | null) =>
+    remote.train({ round: 1, parameters, noise: null, order: null, summing: { limits: mechanism.limits, whitening: by } });
+  const best = { features: Infinity, moments: Infinity, whitening: Infinity, gradient: Infinity };
+  const note = (name: keyof typeof best, taken: number) => (best[name] = Math.min(best[name], taken));
+  const hash = async (sums: Float64Array) =>
+    Array.from(new Uint8Array(await crypto.subtle.digest("SHA-256", sums as Float64Array<ArrayBuffer>)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  let sha256: string[] = [];
+  const begun = performance.now();
+  for (let pass = 0; pass < FEWEST_PASSES || performance.now() - begun < 1000 * seconds; pass += 1) {
+    await remote.take(x.slice(), y.slice());
+    note("features", (await round(null)).seconds);
+    const moments = await round(null);
+    note("moments", moments.seconds);
+    note("whitening", (await round(whitening)).seconds);
+    const gradient = await round(whitening);
+    for (let k = 0; k < 10; k += 1) note("gradient", (await round(whitening)).seconds);
+    sha256 = [await hash(moments.sums!), await hash(gradient.sums!)];
+  }
+  close();
+  return { seconds: { ...best, features: best.features - best.moments, whitening: best.whitening - best.gradient }, sha256 };
 }
 
 /** The same layers in TensorFlow.js, on the faster of its devices. */
@@ -161,4 +211,4 @@ function distance(own: ArrayLike<number>, theirs: readonly number[], every: numb
   return Math.max(...theirs.map((value, i) => Math.abs(own[i * every]! - value))) / largest;
 }
 
-Object.assign(globalThis, { speeds: { page, private: privately, tensorflow }, agreement });
+Object.assign(globalThis, { speeds: { page, private: privately, tensorflow }, head, agreement });

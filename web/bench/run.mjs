@@ -1,5 +1,5 @@
 // Builds the benchmark's page, opens it in Chromium, and prints one line of JSON for each measurement.
-//   node web/bench/run.mjs WANTED.json     {"tasks": [..], "seconds": 5, "server", "federation", "executable", "browser", "golden"}
+//   node web/bench/run.mjs WANTED.json     {"tasks": [..], "heads": [..], "seconds": 5, "server", "federation", "executable", "browser", "golden"}
 // With "golden", the file tests/golden/web.json, it says how far known networks lie from PyTorch's instead, on the "device"
 // that is named ("wasm", or "webgpu", for which Chromium brings a graphics card made of software).
 import { readFile } from "node:fs/promises";
@@ -60,6 +60,15 @@ async function speeds(browser, server) {
   }
 }
 
+async function heads(browser, server) {
+  for (const { name, job } of wanted.heads) {
+    const page = await browser.newPage();
+    await page.goto(`http://127.0.0.1:${server.address().port}/`);
+    tell({ name, kind: "head", ...(await page.evaluate((given) => globalThis.head(...given), [job, wanted.seconds])) });
+    await page.close();
+  }
+}
+
 /** From opening a federation's page to the first report that leaves it, with one click as soon as there is a button. */
 async function firstReport(browser) {
   const context = await browser.newContext();
@@ -83,7 +92,7 @@ const kind = wanted.browser ?? "chromium";
 const browser = await playwright[kind].launch({ executablePath: wanted.executable, args: kind === "chromium" ? FLAGS : [] });
 const server = await built();
 try {
-  await (wanted.golden ? agreement : speeds)(browser, server);
+  for (const part of wanted.golden ? [agreement] : [heads, speeds]) await part(browser, server);
   if (wanted.server) for (let k = 0; k < 3; k += 1) await firstReport(browser);
 } finally {
   await browser.close();

@@ -4,7 +4,7 @@ import { TENSOR, features as cases, numbers } from "../golden.ts";
 import { Refused } from "../wire/refusal.ts";
 import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
-import { Residuals, addFlat, addOuter, wholeWeights } from "./linear_head.ts";
+import { GradientSum, addFlat, wholeWeights } from "./linear_head.ts";
 import { SecondMoments, meanFactor, momentsSensitivity } from "./second_moments.ts";
 import { rint } from "./whole.ts";
 import { WhitenedRecords } from "./whitened.ts";
@@ -45,9 +45,13 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
     const images = await imagesOf(shape);
     const white = new WhitenedRecords(images.length, cells, await whiteningOf(maps), expected.bias, expected.row);
     const { classes } = expected;
-    const residuals = new Residuals(classes, white.width, expected.clip, expected.residual);
     const weights = wholeWeights(await numbers(TENSOR.weights, classes * white.width, 1), white.width - 1, classes);
-    const total = new Float64Array(weights.length);
+    const gradients = () => {
+      const sum = new GradientSum(classes, white.width, expected.clip, expected.residual);
+      sum.begin(weights);
+      return sum;
+    };
+    const together = gradients();
     images.forEach((image, i) => {
       const features = scattering.features(image);
       expect(hashed(features, Int32Array)).toEqual(expected.features[i]);
@@ -60,13 +64,13 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
       expect(hashed(row, Int32Array)).toEqual(expected.whitened[i]);
       expect(squares(row)).toBeLessThanOrEqual(expected.row ** 2);
       expect(white.scales[i]).toBe(expected.scales[i]);
-      const { parts } = residuals.of(white.whole, i * white.width, white.scales[i]!, white.length, i % classes, weights);
-      expect(squares(parts)).toBeLessThanOrEqual(expected.residual ** 2);
-      addOuter(total, parts, white.whole, i * white.width, white.width);
+      const alone = gradients();
+      for (const sum of [alone, together]) sum.add(row, white.scales[i]!, white.length, i % classes);
+      expect(squares(alone.now.total)).toBeLessThanOrEqual((expected.row * expected.residual) ** 2);
     });
     expect(hashed(moments.sums, Float64Array)).toEqual(expected.moments);
-    const sum = new Float64Array(total.length);
-    addFlat(sum, total, white.width - 1, classes);
+    const sum = new Float64Array(weights.length);
+    addFlat(sum, together.now.total, white.width - 1, classes);
     expect(hashed(sum, Float64Array)).toEqual(expected.sums);
   });
 });

@@ -10,6 +10,7 @@
 import { exponentOf, powerOfTwo } from "../bits/discrete.ts";
 import { exponential, rational } from "../bits/rational.ts";
 import type { Task } from "../wire/task.ts";
+import { Workbench } from "./products.ts";
 import { aim, rint, roundWithin } from "./whole.ts";
 
 /** a record's largest value has so many bits before it is scaled to the grid */
@@ -24,17 +25,8 @@ const SCORE_STEPS = 1024;
 const LOWEST_SCORE = 24 * SCORE_STEPS;
 const TABLE_BITS = 40n;
 
-/** A record's part of a sum, as its two factors: it is parts x whole. */
-export interface Part extends Residual {
-  whole: Float64Array;
-}
-
-/** The whole residuals of one record; they are overwritten by the next one's. */
-export interface Residual {
-  parts: Float64Array;
-  clipped: boolean;
-  loss: number;
-}
+/** Records whose gradients are computed together. */
+const AT_ONCE = 8;
 
 /** The whole norms of a record and of its residuals, whose product is at most the clip. */
 export function splitClip(clip: number): { features: number; residuals: number } {
@@ -42,73 +34,107 @@ export function splitClip(clip: number): { features: number; residuals: number }
   return { features: Math.floor(clip / residuals), residuals };
 }
 
-/** Residuals of whole records under whole weights `[classes, width]`, of norm at most `limit`. */
-export class Residuals {
+/** The sum of clipped gradients of whole records under whole weights `[classes, width]`, residuals of norm at most `limit`. */
+export class GradientSum {
+  readonly #bench: Workbench;
+  /** `[classes, width]` */
+  readonly #weights: Float64Array;
+  readonly #total: Float64Array;
   readonly #aim: number;
-  // of the record at hand
-  readonly #residual: Float64Array;
+  #losses = 0;
+  // the records at hand
+  #count = 0;
+  /** `[records, width]` */
+  readonly #rows: Float64Array;
+  readonly #scales = new Float64Array(AT_ONCE);
+  readonly #lengths = new Float64Array(AT_ONCE);
+  readonly #labels = new Int32Array(AT_ONCE);
+  /** `[records, classes]`: scores, then probabilities */
   readonly #likely: Float64Array;
+  readonly #residual: Float64Array;
+  /** `[records, classes]`: whole residuals, and the same record by record */
   readonly #parts: Float64Array;
+  readonly #part: Float64Array[];
 
   constructor(readonly classes: number, readonly width: number, readonly clip: number, readonly limit: number) {
+    this.#bench = new Workbench([classes * width, classes * width, AT_ONCE * width]);
+    [this.#weights, this.#total, this.#rows] = this.#bench.arrays as [Float64Array, Float64Array, Float64Array];
     this.#aim = aim(limit, classes);
-    [this.#residual, this.#likely, this.#parts] = [new Float64Array(classes), new Float64Array(classes), new Float64Array(classes)];
+    [this.#likely, this.#parts] = [new Float64Array(AT_ONCE * classes), new Float64Array(AT_ONCE * classes)];
+    this.#residual = new Float64Array(classes);
+    this.#part = Array.from({ length: AT_ONCE }, (_, i) => this.#parts.subarray(i * classes, (i + 1) * classes));
   }
 
-  /** Of the record at `first` in whole: it is about whole/scale, of norm `length`. */
-  of(whole: ArrayLike<number>, first: number, scale: number, length: number, label: number, weights: Float64Array): Residual {
-    const share = this.#shares(whole, first, scale, weights);
+  /** Begins a sum at 0, at such weights. */
+  begin(weights: Float64Array): void {
+    this.#weights.set(weights);
+    this.#total.fill(0);
+    [this.#count, this.#losses] = [0, 0];
+  }
+
+  /** Adds a record of norm `length`, which is about whole/scale. */
+  add(whole: Float64Array | Int16Array, scale: number, length: number, label: number): void {
+    const i = this.#count;
+    this.#rows.set(whole, i * this.width);
+    [this.#scales[i], this.#lengths[i], this.#labels[i]] = [scale, length, label];
+    this.#count += 1;
+    if (this.#count === AT_ONCE) this.#addRows();
+  }
+
+  /** The sum `[classes, width]`, to be read before the next begins, and the sum of all losses so far. */
+  get now(): { total: Float64Array; losses: number } {
+    this.#addRows();
+    return { total: this.#total, losses: this.#losses };
+  }
+
+  #addRows(): void {
+    const [count, classes, width] = [this.#count, this.classes, this.width];
+    this.#bench.multiply(this.#rows, count, this.#weights, classes, width, this.#likely);
+    for (let i = 0; i < count; i += 1) this.#losses += this.#residuals(i);
+    this.#bench.addTransposed(this.#total, this.#parts, classes, this.#rows, count, width);
+    this.#count = 0;
+  }
+
+  /** Makes whole residuals of the i-th record's scores; gives back its loss. */
+  #residuals(i: number): number {
+    const [share, first, length, label] = [this.#likely, i * this.classes, this.#lengths[i]!, this.#labels[i]!];
+    this.#makeLikely(first, this.#scales[i]!);
     const residual = this.#residual;
     let square = 0;
     for (let k = 0; k < this.classes; k += 1) {
-      const r = share[k]! - (k === label ? 1 : 0);
+      const r = share[first + k]! - (k === label ? 1 : 0);
       residual[k] = r;
       square = k === 0 ? r * r : square + r * r;
     }
     const norm = Math.sqrt(square) * length;
-    const clipped = norm > this.clip;
-    const kept = clipped ? length * (this.clip / norm) : length;
-    roundWithin(residual, kept * (this.#aim / this.clip), this.limit, this.#parts);
-    return { parts: this.#parts, clipped, loss: -Math.log(share[label]!) };
+    const kept = norm > this.clip ? length * (this.clip / norm) : length;
+    roundWithin(residual, kept * (this.#aim / this.clip), this.limit, this.#part[i]!);
+    return -Math.log(share[first + label]!);
   }
 
-  /** The model's probabilities of the classes. */
-  #shares(whole: ArrayLike<number>, first: number, scale: number, weights: Float64Array): Float64Array {
-    const [likely, table] = [this.#likely, exponentials()];
+  /** Makes the model's probabilities of the classes of the scores from `first` on. */
+  #makeLikely(first: number, scale: number): void {
+    const [likely, table, end] = [this.#likely, exponentials(), first + this.classes];
     const divisor = scale * WEIGHT_STEPS;
     let highest = -Infinity;
-    for (let k = 0; k < this.classes; k += 1) {
-      const at = k * this.width;
-      let score = 0;
-      for (let j = 0; j < this.width; j += 1) score += weights[at + j]! * whole[first + j]!;
-      likely[k] = score / divisor;
+    for (let k = first; k < end; k += 1) {
+      likely[k]! /= divisor;
       if (likely[k]! > highest) highest = likely[k]!;
     }
     let sum = 0;
-    for (let k = 0; k < this.classes; k += 1) {
+    for (let k = first; k < end; k += 1) {
       const below = Math.min((highest - likely[k]!) * SCORE_STEPS, LOWEST_SCORE);
       likely[k] = table[Math.floor(below + 0.5)]!;
       sum += likely[k]!;
     }
-    for (let k = 0; k < this.classes; k += 1) likely[k]! /= sum;
-    return likely;
-  }
-}
-
-/** Adds parts x whole, of the record at `first` in whole, to a sum `[classes, width]`. */
-export function addOuter(sum: Float64Array, parts: Float64Array, whole: ArrayLike<number>, first: number, width: number): void {
-  for (let k = 0; k < parts.length; k += 1) {
-    const part = parts[k]!;
-    if (part === 0) continue;
-    const at = k * width;
-    for (let j = 0; j < width; j += 1) sum[at + j]! += part * whole[first + j]!;
+    for (let k = first; k < end; k += 1) likely[k]! /= sum;
   }
 }
 
 export class LinearHead {
   readonly #width: number;
   readonly #features: { limit: number; aim: number };
-  readonly #residuals: Residuals;
+  readonly #gradients: GradientSum;
   /** where the weights of the record's j-th value lie among those of a class */
   readonly #columns: Int32Array;
   // of the record at hand
@@ -123,7 +149,7 @@ export class LinearHead {
     this.#width = inputs + 1;
     this.#columns = Int32Array.from({ length: inputs }, (_, j) => (j % channels!) * pixels + Math.floor(j / channels!));
     this.#features = { limit: features, aim: aim(features, this.#width) };
-    this.#residuals = new Residuals(classes, this.#width, clip, residuals);
+    this.#gradients = new GradientSum(classes, this.#width, clip, residuals);
     [this.#fixed, this.#whole] = [new Float64Array(this.#width), new Float64Array(this.#width)];
   }
 
@@ -133,28 +159,16 @@ export class LinearHead {
     return dense && new LinearHead(task.input.shape, dense.inputs, dense.outputs, clip, steps);
   }
 
-  /** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; what is not finite is 0. */
-  weights(parameters: Float32Array): Float64Array {
-    return wholeWeights(parameters, this.inputs, this.classes, this.#columns);
-  }
-
-  /** What one record, at `first` in x, adds to a sum; the vectors are overwritten by the next record's. */
-  part(x: Float32Array, first: number, label: number, weights: Float64Array): Part {
-    const { length, scale } = this.#round(x, first);
-    return { whole: this.#whole, ...this.#residuals.of(this.#whole, 0, scale, length, label, weights) };
-  }
-
   /** Adds the parts of some records to a sum, flat as the parameters are; gives back the sum of their losses. */
   addTo(sum: Float64Array, parameters: Float32Array, x: Float32Array, y: ArrayLike<number>, chosen: ArrayLike<number>): number {
-    const weights = this.weights(parameters);
-    const total = new Float64Array(weights.length);
-    let losses = 0;
+    const gradients = this.#gradients;
+    gradients.begin(wholeWeights(parameters, this.inputs, this.classes, this.#columns));
     for (let i = 0; i < chosen.length; i += 1) {
       const record = chosen[i]!;
-      const { whole, parts, loss } = this.part(x, record * this.inputs, y[record]!, weights);
-      losses += loss;
-      addOuter(total, parts, whole, 0, this.#width);
+      const { length, scale } = this.#round(x, record * this.inputs);
+      gradients.add(this.#whole, scale, length, y[record]!);
     }
+    const { total, losses } = gradients.now;
     addFlat(sum, total, this.inputs, this.classes, this.#columns);
     return losses;
   }
@@ -183,7 +197,10 @@ export class LinearHead {
   }
 }
 
-/** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; the j-th value's are those of column j. */
+/**
+ * Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; the j-th value's are those of column j, and what
+ * is not finite is 0.
+ */
 export function wholeWeights(parameters: Float32Array, inputs: number, classes: number, columns?: Int32Array): Float64Array {
   const weights = new Float64Array(classes * (inputs + 1));
   for (let k = 0; k < classes; k += 1) {

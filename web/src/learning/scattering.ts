@@ -11,6 +11,7 @@
  * operation at a time.
  */
 import { Refused } from "../wire/refusal.ts";
+import { Workbench } from "./products.ts";
 import { rint } from "./whole.ts";
 
 /** steps of a pixel, and of a feature */
@@ -30,23 +31,12 @@ export interface ScatteringOptions {
   orders: number;
 }
 
-/** A grid of whole numbers, row by row. */
-interface Grid {
+/** Grids of whole numbers, one after another, row by row. */
+interface Grids {
+  count: number;
   height: number;
   width: number;
   values: Float64Array;
-}
-
-/**
- * A window of values or taps w(row, column) as sums over its four quarters, in the order of rows and columns from the middle
- * on: of places that a wave's real part sees alike (`even`) or with another sign (`odd`) at opposite places, each split into
- * what stays (`same`) and what changes its sign (`turned`) when the columns are reversed.
- */
-interface Quarters {
-  evenSame: Float64Array;
-  evenTurned: Float64Array;
-  oddSame: Float64Array;
-  oddTurned: Float64Array;
 }
 
 /** Features of images `[channels, height, width]`: maps of cells, each cell 2^scales pixels wide. */
@@ -60,7 +50,7 @@ export class Scattering {
   readonly #angles: number;
   readonly #orders: number;
   readonly #waves = new Map<number, Waves>();
-  readonly #bells = new Map<string, Bell>();
+  readonly #averages = new Map<string, Average>();
 
   constructor([channels, height, width]: readonly [number, number, number], { scales, angles, orders }: ScatteringOptions) {
     const allowed = [channels, height, width, scales, angles, orders].every(Number.isInteger) && channels >= 1 && scales >= 1 &&
@@ -87,46 +77,44 @@ export class Scattering {
   features(x: Float32Array, first = 0): Float32Array {
     const found = new Float32Array(this.size);
     const pixels = this.#height * this.#width;
+    let at = 0;
     for (let channel = 0; channel < this.#channels; channel += 1) {
-      const at = first + channel * pixels;
-      const values = Float64Array.from(x.subarray(at, at + pixels), wholePixel);
-      const cells = this.#maps({ height: this.#height, width: this.#width, values });
-      const size = this.shape[1] * this.shape[2];
-      cells.forEach((map, i) => found.set(map, (channel * cells.length + i) * size));
+      const values = new Float64Array(pixels);
+      for (let i = 0; i < pixels; i += 1) values[i] = wholePixel(x[first + channel * pixels + i]!);
+      for (const maps of this.#maps({ count: 1, height: this.#height, width: this.#width, values })) {
+        found.set(maps, at);
+        at += maps.length;
+      }
     }
     return found;
   }
 
   /** The maps of one channel, in the order 0, 1, 2. */
-  #maps(x: Grid): Float64Array[] {
+  #maps(x: Grids): Float64Array[] {
     const found = [this.#average(x, 0)];
     const second: Float64Array[] = [];
     for (let a = 0; a < this.#scales; a += 1) {
-      const first = this.#moduli(x, a);
-      found.push(...first.map((map) => this.#average(map, a)));
+      const first = this.#wavesOf(a).moduli(x, 0);
+      found.push(this.#average(first, a));
       for (let b = a + 1; b < (this.#orders === 2 ? this.#scales : 0); b += 1) {
-        for (const map of first) second.push(...this.#moduli(map, b - a).map((both) => this.#average(both, b)));
+        for (let map = 0; map < first.count; map += 1) second.push(this.#average(this.#wavesOf(b - a).moduli(first, map), b));
       }
     }
     return [...found, ...second];
   }
 
-  /** |psi * x| of every angle at every 2^scale-th place. */
-  #moduli(x: Grid, scale: number): Grid[] {
+  #wavesOf(scale: number): Waves {
     let waves = this.#waves.get(scale);
     if (!waves) this.#waves.set(scale, (waves = new Waves(scale, this.#angles)));
-    return waves.moduli(x);
+    return waves;
   }
 
   /** phi * x at every cell of what is known at every 2^known-th pixel. */
-  #average(x: Grid, known: number): Float64Array {
-    const of = (size: number) => {
-      const key = `${size} ${known}`;
-      const bell = this.#bells.get(key) ?? bellOf(size, this.#scales - 1 - known, 2 ** (this.#scales - known));
-      this.#bells.set(key, bell);
-      return bell;
-    };
-    return averaged(x, of(x.height), of(x.width));
+  #average(x: Grids, known: number): Float64Array {
+    const key = `${x.height} ${x.width} ${known} ${x.count}`;
+    let average = this.#averages.get(key);
+    if (!average) this.#averages.set(key, (average = new Average(x, this.#scales - 1 - known, 2 ** (this.#scales - known))));
+    return average.of(x.values);
   }
 }
 
@@ -147,100 +135,125 @@ function mirrored(place: number, size: number): number {
   return Math.min(within, period - within);
 }
 
-/** The waves of one scale, at every angle. */
+/**
+ * The waves of one scale, at every angle: products with the sums of rows at the same distance above and below a place (even)
+ * and with their differences (odd). So a wave and its mirror image share them, and neighbouring places lie in them one after
+ * another, column by column.
+ */
 class Waves {
   readonly #reach: number;
   readonly #stride: number;
-  /** those of angles 0 to a right angle: each of the others is one of these with its rows reversed, conjugated */
-  readonly #waves: Quarters[];
   readonly #angles: number;
-  /** of the place at hand */
-  readonly #window: Quarters;
+  /** waves of angles 0 to a right angle: each other one is one of these with its rows reversed, conjugated */
+  readonly #count: number;
+  /** `[waves, real and imaginary, columns, rows]` */
+  readonly #even: Float64Array;
+  readonly #odd: Float64Array;
+  readonly #mirrors = new Map<number, Int32Array>();
+  readonly #rooms = new Map<number, Room>();
 
   constructor(scale: number, angles: number) {
     this.#reach = reachOf(scale);
     this.#stride = 2 ** scale;
     this.#angles = angles;
-    this.#waves = Array.from({ length: Math.floor(angles / 2) + 1 }, (_, angle) => waveOf(scale, angle, angles));
-    this.#window = quarters(this.#reach);
+    this.#count = Math.floor(angles / 2) + 1;
+    const waves = Array.from({ length: this.#count }, (_, angle) => waveOf(scale, angle, angles)).flat();
+    this.#even = Float64Array.from(waves.flatMap((wave) => [...halved(wave, this.#reach, 1)]));
+    this.#odd = Float64Array.from(waves.flatMap((wave) => [...halved(wave, this.#reach, -1)]));
   }
 
-  /** |psi * x| of every angle at every stride-th place. */
-  moduli({ height, width, values }: Grid): Grid[] {
-    const [reach, stride, angles, window] = [this.#reach, this.#stride, this.#angles, this.#window];
-    const across = width + 2 * reach;
-    const beside = Int32Array.from({ length: across }, (_, column) => mirrored(column - reach, width));
-    const padded = new Float64Array((height + 2 * reach) * across);
-    for (let row = 0, at = 0; row < height + 2 * reach; row += 1) {
-      const from = mirrored(row - reach, height) * width;
-      for (let column = 0; column < across; column += 1, at += 1) padded[at] = values[from + beside[column]!]!;
-    }
-    const [down, wide] = [Math.ceil(height / stride), Math.ceil(width / stride)];
-    const found = Array.from({ length: angles }, () => new Float64Array(down * wide));
+  /** |psi * x| of every angle at every stride-th place of one of some grids. */
+  moduli(x: Grids, which: number): Grids {
+    const [stride, size] = [this.#stride, 2 * this.#count];
+    const [down, wide] = [Math.ceil(x.height / stride), Math.ceil(x.width / stride)];
+    const { bench, evenRows, oddRows, evenWaves, oddWaves, evens, odds } = this.#room(x.width, wide);
+    const [evenWidth, oddWidth] = [evenWaves.length / size, oddWaves.length / size];
+    const found = { count: this.#angles, height: down, width: wide, values: new Float64Array(this.#angles * down * wide) };
     for (let row = 0; row < down; row += 1) {
-      for (let column = 0; column < wide; column += 1) {
-        fold(padded, (row * stride + reach) * across + column * stride + reach, across, reach, window);
-        const place = row * wide + column;
-        this.#waves.forEach((wave, angle) => {
-          const [re, turnedRe] = [product(wave.evenSame, window.evenSame), product(wave.evenTurned, window.evenTurned)];
-          const [im, turnedIm] = [product(wave.oddSame, window.oddSame), product(wave.oddTurned, window.oddTurned)];
-          found[angle]![place] = modulus(re + turnedRe, im + turnedIm);
-          if (angle > 0 && 2 * angle < angles) found[angles - angle]![place] = modulus(re - turnedRe, im - turnedIm);
-        });
+      this.#fold(x, which, row * stride, evenRows, oddRows);
+      bench.multiply(evenRows, wide, evenWaves, size, evenWidth, evens, stride * (this.#reach + 1));
+      bench.multiply(oddRows, wide, oddWaves, size, oddWidth, odds, stride * this.#reach);
+      this.#setModuli(found, row, evens, odds);
+    }
+    return found;
+  }
+
+  /** Sums and differences of the rows above and below a row, `[columns, rows]`, with what a mirror shows beyond the borders. */
+  #fold({ height, width, values }: Grids, which: number, middle: number, even: Float64Array, odd: Float64Array): void {
+    const reach = this.#reach;
+    const [rows, columns] = [this.#mirror(height), this.#mirror(width)];
+    for (let column = 0, e = 0, o = 0; column < columns.length; column += 1) {
+      const at = which * height * width + columns[column]!;
+      even[e] = values[at + middle * width]!;
+      e += 1;
+      for (let row = 1; row <= reach; row += 1, e += 1, o += 1) {
+        const below = values[at + rows[middle + reach + row]! * width]!;
+        const above = values[at + rows[middle + reach - row]! * width]!;
+        even[e] = below + above;
+        odd[o] = below - above;
       }
     }
-    return found.map((map) => ({ height: down, width: wide, values: map }));
   }
-}
 
-/** Room for the quarters of a window that reaches so far. */
-function quarters(reach: number): Quarters {
-  const [own, others] = [reach + 1, reach * reach];
-  return {
-    evenSame: new Float64Array(own + reach * own), evenTurned: new Float64Array(others),
-    oddSame: new Float64Array(reach * own), oddTurned: new Float64Array(reach + others),
-  };
-}
-
-/** The quarters of the window around `middle`. */
-function fold(padded: Float64Array, middle: number, across: number, reach: number, found: Quarters): void {
-  const { evenSame, evenTurned, oddSame, oddTurned } = found;
-  evenSame[0] = padded[middle]!;
-  for (let column = 1; column <= reach; column += 1) {
-    const [after, before] = [padded[middle + column]!, padded[middle - column]!];
-    evenSame[column] = after + before;
-    oddTurned[column - 1] = after - before;
-  }
-  let [same, turned] = [0, 0];
-  for (let row = 1; row <= reach; row += 1) {
-    const [below, above] = [middle + row * across, middle - row * across];
-    evenSame[reach + 1 + same] = padded[below]! + padded[above]!;
-    oddSame[same] = padded[below]! - padded[above]!;
-    same += 1;
-    for (let column = 1; column <= reach; column += 1, same += 1, turned += 1) {
-      const [even, odd] = [padded[below + column]! + padded[above - column]!, padded[below + column]! - padded[above - column]!];
-      const [evenBack, oddBack] = [padded[below - column]! + padded[above + column]!, padded[below - column]! - padded[above + column]!];
-      evenSame[reach + 1 + same] = even + evenBack;
-      evenTurned[turned] = even - evenBack;
-      oddSame[same] = odd + oddBack;
-      oddTurned[reach + turned] = odd - oddBack;
+  #setModuli({ height, width, values }: Grids, row: number, evens: Float64Array, odds: Float64Array): void {
+    const [cells, angles] = [height * width, this.#angles];
+    for (let angle = 0; angle < this.#count; angle += 1) {
+      const mirrored = angle > 0 && 2 * angle < angles;
+      const own = angle * cells + row * width;
+      const other = (angles - angle) * cells + row * width;
+      for (let column = 0; column < width; column += 1) {
+        const at = 2 * (column * this.#count + angle);
+        const re = evens[at]!;
+        const im = evens[at + 1]!;
+        const turnedRe = odds[at]!;
+        const turnedIm = odds[at + 1]!;
+        values[own + column] = modulus(re + turnedRe, im + turnedIm);
+        if (mirrored) values[other + column] = modulus(re - turnedRe, im - turnedIm);
+      }
     }
   }
+
+  /** Where the pixels of a line lie that goes on as in a mirror, from `reach` before it on. */
+  #mirror(size: number): Int32Array {
+    let found = this.#mirrors.get(size);
+    if (!found) this.#mirrors.set(size, (found = Int32Array.from({ length: size + 2 * this.#reach }, (_, i) => mirrored(i - this.#reach, size))));
+    return found;
+  }
+
+  #room(width: number, wide: number): Room {
+    let found = this.#rooms.get(width);
+    if (!found) this.#rooms.set(width, (found = roomFor(width + 2 * this.#reach, this.#reach, this.#even, this.#odd, 2 * this.#count * wide)));
+    return found;
+  }
 }
 
-function product(taps: Float64Array, values: Float64Array): number {
-  let sum = 0;
-  for (let k = 0; k < taps.length; k += 1) sum += taps[k]! * values[k]!;
-  return sum;
+/** What is computed in for grids of one width. */
+interface Room {
+  bench: Workbench;
+  evenRows: Float64Array;
+  oddRows: Float64Array;
+  evenWaves: Float64Array;
+  oddWaves: Float64Array;
+  evens: Float64Array;
+  odds: Float64Array;
+}
+
+function roomFor(across: number, reach: number, even: Float64Array, odd: Float64Array, products: number): Room {
+  const bench = new Workbench([across * (reach + 1), across * reach, even.length, odd.length]);
+  const [evenRows, oddRows, evenWaves, oddWaves] = bench.arrays as [Float64Array, Float64Array, Float64Array, Float64Array];
+  evenWaves.set(even);
+  oddWaves.set(odd);
+  return { bench, evenRows, oddRows, evenWaves, oddWaves, evens: new Float64Array(products), odds: new Float64Array(products) };
 }
 
 function modulus(real: number, imaginary: number): number {
-  const [re, im] = [real / WAVE_STEPS, imaginary / WAVE_STEPS];
+  const re = real / WAVE_STEPS;
+  const im = imaginary / WAVE_STEPS;
   return rint(Math.sqrt(re * re + im * im));
 }
 
-/** One Morlet wavelet of an angle up to a right one, as whole numbers (or halves) of 2^-26. */
-function waveOf(scale: number, angle: number, angles: number): Quarters {
+/** The real and the imaginary part of one Morlet wavelet of an angle up to a right one, as whole numbers of 2^-26. */
+function waveOf(scale: number, angle: number, angles: number): [real: Float64Array, imaginary: Float64Array] {
   const [reach, width, frequency] = [reachOf(scale), widthOf(scale), (0.75 * Math.PI) / 2 ** scale];
   const [slant, turn] = [4 / angles, (Math.PI * angle) / angles];
   const [cosine, sine] = 2 * angle === angles ? [0, 1] : [Math.cos(turn), Math.sin(turn)];
@@ -259,67 +272,80 @@ function waveOf(scale: number, angle: number, angles: number): Quarters {
   const total = (values: Float64Array) => values.reduce((sum, value) => sum + value, 0);
   const level = total(real) / total(bell); // no answer to an even surface
   const rounded = (value: number) => rint(value * WAVE_STEPS);
-  return halved(reach, real.map((value, k) => rounded(value - bell[k]! * level)), imaginary.map(rounded));
+  return [real.map((value, k) => rounded(value - bell[k]! * level)), imaginary.map(rounded)];
 }
 
-/** The quarters of a wave: its real part is even, its imaginary part odd, and each pair of places is seen twice. */
-function halved(reach: number, real: Float64Array, imaginary: Float64Array): Quarters {
-  const found = quarters(reach);
-  const at = (row: number, column: number) => (row + reach) * (2 * reach + 1) + column + reach;
-  for (let column = 0; column <= reach; column += 1) {
-    found.evenSame[column] = real[at(0, column)]!;
-    if (column > 0) found.oddTurned[column - 1] = imaginary[at(0, column)]!;
+/** What multiplies the sums (sign 1) or the differences (-1) of opposite rows: `[columns, rows from the middle on]`. */
+function halved(wave: Float64Array, reach: number, sign: 1 | -1): Float64Array {
+  const size = 2 * reach + 1;
+  const at = (row: number, column: number) => wave[(row + reach) * size + column]!;
+  const from = sign === 1 ? 0 : 1;
+  const rows = reach + 1 - from;
+  return Float64Array.from({ length: size * rows }, (_, i) => {
+    const [column, row] = [Math.floor(i / rows), from + (i % rows)];
+    return row === 0 ? at(0, column) : (at(row, column) + sign * at(-row, column)) / 2;
+  });
+}
+
+/** Averages over cells of some grids, along one axis after the other. */
+class Average {
+  readonly #bench: Workbench;
+  readonly #values: Float64Array;
+  /** `[cells, pixels]` of either axis: bells, as whole numbers of 2^-24 */
+  readonly #across: Float64Array;
+  readonly #down: Float64Array;
+  /** averaged along rows: `[grids * height, cells across]`, and as whole numbers `[grids, cells across, height]` */
+  readonly #beside: Float64Array;
+  readonly #between: Float64Array;
+  /** `[grids, cells across, cells down]` */
+  readonly #cells: Float64Array;
+
+  constructor(readonly form: Omit<Grids, "values">, scale: number, stride: number) {
+    const { count, height, width } = form;
+    const [across, down] = [bellsOf(width, scale, stride), bellsOf(height, scale, stride)];
+    const [wide, high] = [across.length / width, down.length / height];
+    this.#bench = new Workbench([count * height * width, across.length, count * wide * height, down.length]);
+    [this.#values, this.#across, this.#between, this.#down] = this.#bench.arrays as [Float64Array, Float64Array, Float64Array, Float64Array];
+    this.#across.set(across);
+    this.#down.set(down);
+    [this.#beside, this.#cells] = [new Float64Array(count * height * wide), new Float64Array(count * wide * high)];
   }
-  let [same, turned] = [0, 0];
-  for (let row = 1; row <= reach; row += 1) {
-    for (let column = 0; column <= reach; column += 1, same += 1) {
-      const [forth, back] = [at(row, column), at(row, -column)];
-      found.evenSame[reach + 1 + same] = (real[forth]! + real[back]!) / 2;
-      found.oddSame[same] = (imaginary[forth]! + imaginary[back]!) / 2;
-      if (column === 0) continue;
-      found.evenTurned[turned] = (real[forth]! - real[back]!) / 2;
-      found.oddTurned[reach + turned] = (imaginary[forth]! - imaginary[back]!) / 2;
-      turned += 1;
+
+  /** `[grids, cells down, cells across]` */
+  of(values: Float64Array): Float64Array {
+    const { count, height, width } = this.form;
+    const [wide, high] = [this.#across.length / width, this.#down.length / height];
+    const [beside, between, cells] = [this.#beside, this.#between, this.#cells];
+    this.#values.set(values);
+    this.#bench.multiply(this.#values, count * height, this.#across, wide, width, beside);
+    for (let grid = 0, at = 0; grid < count; grid += 1) {
+      for (let row = 0; row < height; row += 1) {
+        for (let cell = 0; cell < wide; cell += 1, at += 1) {
+          between[(grid * wide + cell) * height + row] = rint((beside[at]! / BELL_STEPS) * BETWEEN);
+        }
+      }
     }
+    this.#bench.multiply(between, count * wide, this.#down, high, height, cells);
+    const found = new Float64Array(cells.length);
+    for (let grid = 0, at = 0; grid < count; grid += 1) {
+      for (let cell = 0; cell < wide; cell += 1) {
+        for (let row = 0; row < high; row += 1, at += 1) {
+          found[(grid * high + row) * wide + cell] = rint(cells[at]! / (BELL_STEPS * BETWEEN));
+        }
+      }
+    }
+    return found;
   }
-  return found;
 }
 
-/** For each cell the places that it averages over and the taps, as whole numbers of 2^-24. */
-interface Bell {
-  taps: Float64Array;
-  /** `[cells, taps]` */
-  places: Int32Array;
-}
-
-function bellOf(size: number, scale: number, stride: number): Bell {
+/** `[cells, size]`: for each cell what every pixel of a line counts, with what a mirror shows beyond the borders. */
+function bellsOf(size: number, scale: number, stride: number): Float64Array {
   const [width, reach] = [widthOf(scale), reachOf(scale)];
   const heights = Array.from({ length: 2 * reach + 1 }, (_, k) => Math.exp(-((k - reach) * (k - reach)) / (2 * (width * width))));
   const total = heights.reduce((sum, height) => sum + height, 0);
-  const count = heights.length;
-  const places = Int32Array.from({ length: Math.ceil(size / stride) * count }, (_, i) =>
-    mirrored(Math.floor(i / count) * stride + (i % count) - reach, size));
-  return { taps: Float64Array.from(heights, (height) => rint((height / total) * BELL_STEPS)), places };
-}
-
-function averaged({ height, width, values }: Grid, down: Bell, across: Bell): Float64Array {
-  const [rows, columns] = [down.places.length / down.taps.length, across.places.length / across.taps.length];
-  const beside = new Float64Array(height * columns);
-  for (let row = 0; row < height; row += 1) {
-    for (let cell = 0; cell < columns; cell += 1) {
-      beside[row * columns + cell] = rint((weighted(values, row * width, 1, across, cell) / BELL_STEPS) * BETWEEN);
-    }
-  }
-  const found = new Float64Array(rows * columns);
-  for (let cell = 0; cell < found.length; cell += 1) {
-    found[cell] = rint(weighted(beside, cell % columns, columns, down, Math.floor(cell / columns)) / (BELL_STEPS * BETWEEN));
+  const found = new Float64Array(Math.ceil(size / stride) * size);
+  for (let cell = 0; cell < found.length / size; cell += 1) {
+    heights.forEach((height, k) => (found[cell * size + mirrored(cell * stride + k - reach, size)]! += rint((height / total) * BELL_STEPS)));
   }
   return found;
-}
-
-/** The sum of a cell's taps times the values at its places, which lie `step` apart from `first` on. */
-function weighted(values: Float64Array, first: number, step: number, { taps, places }: Bell, cell: number): number {
-  let sum = 0;
-  for (let k = 0; k < taps.length; k += 1) sum += taps[k]! * values[first + step * places[cell * taps.length + k]!]!;
-  return sum;
 }

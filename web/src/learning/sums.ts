@@ -5,12 +5,12 @@
  */
 import { Refused } from "../wire/refusal.ts";
 import type { Limits, SumsTraining, Task, Whitening } from "../wire/task.ts";
-import { Residuals, addFlat, addOuter, wholeWeights } from "./linear_head.ts";
+import { GradientSum, addFlat, wholeWeights } from "./linear_head.ts";
 import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
 import { SecondMoments } from "./second_moments.ts";
-import type { Progress, Trained } from "./training.ts";
-import { WhitenedRecords, whitenedBy } from "./whitened.ts";
+import type { Doing, Progress, Trained } from "./training.ts";
+import { WhitenedRecords, Whitener } from "./whitened.ts";
 
 /** What one round sums up. */
 export interface Summing {
@@ -34,8 +34,8 @@ interface Units {
 
 /** the length of a record that is shown to the model: as long as a server shows its own */
 const SHOWN = 1448;
-/** Records between two looks at what the page has to say. */
-const PIECE = { features: 4, whitening: 32, sums: 256 } as const;
+/** Records between two looks at the time. */
+const PIECE = 32;
 
 export class FeatureSums {
   readonly #training: SumsTraining;
@@ -48,6 +48,7 @@ export class FeatureSums {
   #y: Int32Array = new Int32Array();
   #units: Units | null = null;
   #white: { units: Units; records: WhitenedRecords } | null = null;
+  #sum: GradientSum | null = null;
 
   constructor(task: Task, training: SumsTraining) {
     const [channels, height, width] = task.input.shape as [number, number, number];
@@ -81,7 +82,9 @@ export class FeatureSums {
     const size = this.#classes * (this.#size + 1);
     const [centre, left] = [model.subarray(size, size + maps), model.subarray(size + maps, size + maps + maps * maps)];
     const z = new Float64Array(this.#size);
-    whitenedBy({ left, centre }, new NormalForm(this.#training, SHOWN).whole(this.#scattering.features(record)), 0, cells, z);
+    const whitener = new Whitener({ left, centre }, cells, 1);
+    whitener.take(new NormalForm(this.#training, SHOWN).whole(this.#scattering.features(record)), 0, 1);
+    whitener.copy(0, 1, z);
     const length = Math.max(Math.sqrt(z.reduce((sum, value) => sum + value * value, 0)), 1e-12);
     return Float64Array.from({ length: this.#classes }, (_, k) => {
       let score = 0;
@@ -98,11 +101,12 @@ export class FeatureSums {
     }
     const units = this.#units;
     const form = new NormalForm(this.#training, limit);
+    const turn = new Turn();
     for (const count = units.y.length; units.done < count; ) {
       const features = this.#scattering.features(units.x, units.done * this.#pixels);
       units.whole.set(form.whole(features), units.done * this.#size);
       units.done += 1;
-      if (units.done % PIECE.features === 0) await pause();
+      if (turn.isOver) await turn.pass();
       progress(units.done, count, "features");
     }
     return units;
@@ -110,11 +114,7 @@ export class FeatureSums {
 
   async #secondMoments({ whole, y, limit }: Units, progress: Progress): Promise<Summed> {
     const moments = new SecondMoments(this.#training.maps, this.#training.cells, limit);
-    for (let i = 0; i < y.length; i += 1) {
-      moments.add(whole, i * this.#size);
-      if ((i + 1) % PIECE.whitening === 0) await pause();
-      progress(i + 1, y.length, "training");
-    }
+    await inPieces(y.length, (i, count) => moments.add(whole, i * this.#size, count), progress, "training");
     return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: y.length, order: null };
   }
 
@@ -123,11 +123,7 @@ export class FeatureSums {
     const made = this.#white;
     if (made?.units === units && made.records.limit === limit && same(made.records.by, by)) return made.records;
     const records = new WhitenedRecords(units.y.length, this.#training.cells, by, this.#training.bias, limit);
-    for (let i = 0; i < records.count; i += 1) {
-      records.set(i, units.whole, i * this.#size);
-      if ((i + 1) % PIECE.whitening === 0) await pause();
-      progress(i + 1, records.count, "features");
-    }
+    await inPieces(records.count, (i, count) => records.set(i, units.whole, i * this.#size, count), progress, "features");
     this.#white = { units, records };
     return records;
   }
@@ -135,19 +131,18 @@ export class FeatureSums {
   async #gradients(parameters: Float32Array, records: WhitenedRecords, y: Int32Array, limit: number, progress: Progress): Promise<Summed> {
     const { width, whole, scales, length, count } = records;
     const weights = wholeWeights(parameters, this.#size, this.#classes);
-    const residuals = new Residuals(this.#classes, width, this.#training.clip, limit);
-    const total = new Float64Array(weights.length);
-    let loss = 0;
-    for (let i = 0; i < count; i += 1) {
-      const found = residuals.of(whole, i * width, scales[i]!, length, y[i]!, weights);
-      addOuter(total, found.parts, whole, i * width, width);
-      loss += found.loss;
-      if ((i + 1) % PIECE.sums === 0) await pause();
-      progress(i + 1, count, "training");
-    }
+    if (this.#sum?.limit !== limit) this.#sum = new GradientSum(this.#classes, width, this.#training.clip, limit);
+    const gradients = this.#sum;
+    gradients.begin(weights);
+    await inPieces(count, (first, some) => {
+      for (let i = first; i < first + some; i += 1) {
+        gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, y[i]!);
+      }
+    }, progress, "training");
+    const { total, losses } = gradients.now;
     const sums = new Float64Array(weights.length);
     addFlat(sums, total, this.#size, this.#classes);
-    return { sums, parameters: null, clear: null, loss: count ? loss / count : null, seen: count, order: null };
+    return { sums, parameters: null, clear: null, loss: count ? losses / count : null, seen: count, order: null };
   }
 }
 
@@ -155,7 +150,36 @@ function same(a: Whitening, b: Whitening): boolean {
   return a.left.every((value, i) => value === b.left[i]) && a.centre.every((value, i) => value === b.centre[i]);
 }
 
-/** Lets a worker hear what it was told meanwhile. */
-function pause(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve));
+/** Does something to all of `count` records, some at a time. */
+async function inPieces(count: number, work: (first: number, count: number) => void, progress: Progress, doing: Doing): Promise<void> {
+  const turn = new Turn();
+  for (let done = 0; done < count; ) {
+    const some = Math.min(PIECE, count - done);
+    work(done, some);
+    done += some;
+    if (turn.isOver) await turn.pass();
+    progress(done, count, doing);
+  }
+}
+
+/** milliseconds that a worker computes before it listens */
+const TURN = 20;
+
+/** A turn of computing; passing it lets a worker hear what it was told meanwhile. */
+class Turn {
+  #begun = performance.now();
+
+  get isOver(): boolean {
+    return performance.now() - this.#begun >= TURN;
+  }
+
+  async pass(): Promise<void> {
+    const { port1, port2 } = new MessageChannel(); // a timer would wait 4 ms longer
+    await new Promise((resolve) => {
+      port1.onmessage = resolve;
+      port2.postMessage(null);
+    });
+    port1.close();
+    this.#begun = performance.now();
+  }
 }
