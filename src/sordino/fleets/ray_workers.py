@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import itertools
 import os
+import signal
 import site
 import sys
 import sysconfig
@@ -19,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -108,6 +110,7 @@ class RayPool:
         """Join the cluster, unless this process has; whether it was done here."""
         if self._ray.is_initialized():
             return False
+        before = signal.getsignal(signal.SIGTERM)
         try:
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
         except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
@@ -115,6 +118,9 @@ class RayPool:
                 f"no Ray cluster was found at {address} ({_first_line(error)}). This machine has to be one of its "
                 "nodes: 'ray start --head' on the first, 'ray start --address=HOST:6379' on all others"
             ) from None
+        finally:
+            with suppress(ValueError):  # signals reach the main thread alone
+                signal.signal(signal.SIGTERM, before)  # how this process ends is not Ray's to choose
         return True
 
     @property
@@ -282,7 +288,7 @@ class RayHands:
 
     def close(self) -> None:
         """Let the workers forget this run."""
-        for worker in self._pool.crew().values():
+        for worker in list(self._pool._crew.values()):
             worker.actor.forget.remote(self._run)
 
 
