@@ -1,9 +1,10 @@
 """What a secure sum costs: processor time and bytes of every step, for one client and for the server, all on one core.
 
-    python -m benchmarks.secagg [--clients N] [--values D] [--quick] [--json FILE]
+    python -m benchmarks.secagg [--graph complete|sparse] [--quick] [--json FILE]
 
-Every client's steps are run, one client after the other; a client's figures are means over all of them. The server's
-last step is measured with everybody there and with as many dropouts as the threshold allows, which is its worst case.
+Every client's steps are run, one client after the other; a client's figures are means over all of them. On the complete
+graph the server's last step is measured with everybody there and with as many dropouts as the threshold allows, which
+is its worst case. On the sparse graph a tenth drops out, as many as the threshold allows, and a twentieth may collude.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import own_peak
+from sordino.channels.neighbours import neighbourhood
 from sordino.channels.secagg import STEPS, Session, SumClient, SumServer
 
+CLIENTS, VALUES = 100, 10**6  #: of sums on the complete graph
+SPARSE_CLIENTS, SPARSE_VALUES = (1000, 5000), 10**5
 KINDS = {"bits": (0, 1), "ten decimals": (-(10**10) * 2**14, 10**10 * 2**14)}  #: name -> range of one client's values
 
 
@@ -51,7 +55,8 @@ def measure(session: Session, dropouts: int) -> Cost:
     rng = np.random.default_rng(1)
     cost = Cost()
     server = SumServer(session, range(session.clients))
-    own, making = timed(lambda: {c: SumClient(session, c) for c in range(session.clients)})
+    invited = frozenset(range(session.clients))
+    own, making = timed(lambda: {c: SumClient(session, c, invited=invited) for c in invited})
     total = np.zeros(session.values, np.int64)
     for step in STEPS:
         requests, cost.server_seconds[step] = timed(lambda step=step: server.requests(step))
@@ -84,37 +89,62 @@ def shown(console: Console, title: str, cost: Cost) -> None:
     console.print(table)
 
 
+def sparse_session(clients: int, values: int) -> Session:
+    """A sum of bits for which a tenth may drop out and a twentieth may collude."""
+    stay = clients - clients // 10
+    drawn = neighbourhood(clients, stay, clients // 20)
+    assert drawn is not None
+    return Session("benchmark", 1, 0, "", values, 0, 1, clients, stay, "", drawn.size, drawn.quorum)
+
+
+def on_complete_graph(console: Console, values: int) -> dict[str, Any]:
+    threshold = 2 * CLIENTS // 3 + 1
+    results: dict[str, Any] = {}
+    for kind, (low, high) in KINDS.items():
+        session = Session("benchmark", 1, 0, "", values, low, high, CLIENTS, threshold)
+        for dropouts in (0, CLIENTS - threshold):
+            cost = measure(session, dropouts)
+            name = f"{kind}, {session.bits} bits, {dropouts} dropouts"
+            shown(console, f"{CLIENTS} clients, {values:,} values: {name}", cost)
+            results[name] = {**vars(cost), "word_bits": session.bits}
+    return {"clients": CLIENTS, "threshold": threshold, "values": values, "results": results, "peak_bytes": own_peak()}
+
+
+def on_sparse_graph(console: Console, values: int) -> dict[str, Any]:
+    sums = []
+    for clients in SPARSE_CLIENTS:
+        session = sparse_session(clients, values)
+        cost = measure(session, clients // 10)
+        shown(console, f"{clients:,} clients with {session.neighbours} neighbours, {values:,} values: bits", cost)
+        sums.append({"session": json.loads(session.encode()), "word_bits": session.bits, **vars(cost)})
+    return {"sums": sums, "peak_bytes": own_peak()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--values", type=int, default=10**6)
+    parser.add_argument("--graph", choices=("complete", "sparse"), help="measure this one only")
     parser.add_argument("--quick", action="store_true", help="a hundredth of the values")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument(
+        "--json", type=Path, help="also write the figures to this file, those of one graph beside the other's"
+    )
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     console = Console(width=None if sys.stdout.isatty() else 100)
-    values = options.values // 100 if options.quick else options.values
-    threshold = 2 * options.clients // 3 + 1
-    results: dict[str, Any] = {}
-    for kind, (low, high) in KINDS.items():
-        session = Session("benchmark", 1, 0, "", values, low, high, options.clients, threshold)
-        for dropouts in (0, options.clients - threshold):
-            cost = measure(session, dropouts)
-            name = f"{kind}, {session.bits} bits, {dropouts} dropouts"
-            shown(console, f"{options.clients} clients, {values:,} values: {name}", cost)
-            results[name] = {**vars(cost), "word_bits": session.bits}
+    less = 100 if options.quick else 1
+    figures: dict[str, Any] = {}
+    if options.graph != "sparse":
+        figures["complete"] = on_complete_graph(console, VALUES // less)
+    if options.graph != "complete":
+        figures["sparse"] = on_sparse_graph(console, SPARSE_VALUES // less)
     if options.json:
-        figures = {
-            "machine": f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
-            f"cryptography {cryptography.__version__}",
-            "clients": options.clients,
-            "threshold": threshold,
-            "values": values,
-            "results": results,
-            "peak_bytes": own_peak(),
-        }
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        before = json.loads(options.json.read_text()) if options.json.exists() else {}
+        machine = (
+            f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
+            f"cryptography {cryptography.__version__}"
+        )
+        after = {**before, **figures, "machine": machine}
+        options.json.write_text(json.dumps(after, indent=2) + "\n")
 
 
 if __name__ == "__main__":

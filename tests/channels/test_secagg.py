@@ -5,16 +5,17 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.secagg import KINDS, measure
+from benchmarks.secagg import KINDS, measure, sparse_session
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sordino.channels import secagg, shamir
+from sordino.channels import neighbours, secagg, shamir
 from sordino.channels.secagg import (
     STEPS,
     Ed25519Identity,
@@ -868,7 +869,7 @@ def test_the_pages_thresholds_are_the_codes(share, shown):
 def recorded_costs() -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = json.loads(
         (ROOT / "benchmarks" / "results" / "secagg.json").read_text()
-    )["results"]
+    )["complete"]["results"]
     return found
 
 
@@ -896,3 +897,35 @@ def test_the_pages_costs_are_those_recorded(kind, bits):
     worst = sum(fewer["server_seconds"].values())
     costs = (f"{1e3 * client:.1f}", *(f"{cost:,.0f}" for cost in (up, down, 1e3 * server, 1e3 * worst)))
     assert f"| {kind} ({bits} bits) | {' | '.join(costs)} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("clients", "share", "shown"),
+    [(500, 0.9, "0.9"), (1000, 0.9, "0.9"), (1000, 0.8, "0.8"), (5000, 0.9, "0.9"), (5000, 2 / 3, "2/3")],
+)
+def test_the_pages_neighbours_are_the_codes(clients, share, shown):
+    rule, helpers = Summed.Spec(threshold=share), clients // 20
+    drawn = neighbours.neighbourhood(clients, rule.least(clients), helpers)
+    honest = neighbours.honest(clients, helpers)
+    assert f"| {clients:,} | {shown} | {drawn.size} | {drawn.quorum} | {helpers} | {honest:,} |" in PAGE
+
+
+def recorded_sparse_costs() -> list[dict[str, Any]]:
+    record = json.loads((ROOT / "benchmarks" / "results" / "secagg.json").read_text())
+    found: list[dict[str, Any]] = record["sparse"]["sums"]
+    return found
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_the_pages_costs_of_many_clients_are_those_recorded(k):
+    cost = recorded_sparse_costs()[k]
+    agreed = Session(**cost["session"])
+    assert agreed == sparse_session(agreed.clients, 10**5)
+    client, up, down, server = (
+        sum(cost[what].values()) for what in ("client_seconds", "bytes_up", "bytes_down", "server_seconds")
+    )
+    values = agreed.values * agreed.bits // 8
+    costs = (f"{1e3 * client:.0f}", f"{values:,}", f"{up - values:,.0f}", f"{down:,.0f}", f"{server:.1f}")
+    assert f"| {agreed.clients:,} | {agreed.neighbours} | {' | '.join(costs)} |" in PAGE
+    if agreed.clients == 1000:
+        assert client < 0.5 and up - values + down < 250_000 and server < 60

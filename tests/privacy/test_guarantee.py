@@ -172,3 +172,14 @@ def test_adversaries_are_named_for_people() -> None:
         "shuffled(7)",
         "summed(3)",
     ]
+
+
+def test_a_bit_that_is_surely_hidden_is_written_as_before_there_was_a_chance_that_it_is_not():
+    def written(loss: RandomizedBit) -> str:
+        return to_json(Guarantee(SERVER, Adjacency.CLIENT, loss, "b"))
+
+    assert "tau" not in written(RandomizedBit(5, 3))
+    text = written(RandomizedBit(5, 3, 2.0**-40))
+    assert from_json(Guarantee, text).loss == RandomizedBit(5, 3, 2.0**-40) and "tau" in text
+    with pytest.raises(InvalidInput, match="tau"):
+        RandomizedBit(5, 3, -1.0)
