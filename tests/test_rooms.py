@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -38,12 +39,21 @@ PROGRAMS = (
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def imported_names(tree: ast.AST, *, types: bool = True) -> set[str]:
     """All names of sordino that code imports, at the top or inside functions; `types`: also those for types alone."""
     names, left = set(), [tree]
     while left:
         node = left.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+        if isinstance(node, ast.If) and is_name(node.test, "TYPE_CHECKING") and not types:
             left += node.orelse
             continue
         left += ast.iter_child_nodes(node)
@@ -51,21 +61,21 @@ def imported_names(tree: ast.AST, *, types: bool = True) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names if alias.name.startswith("sordino")}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "deferred":
+        elif isinstance(node, ast.Call) and is_name(node.func, "deferred"):
             names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return names
 
 
 def imported_rooms(path: Path) -> set[str]:
     """The rooms of sordino that a file imports, `WORDS` aside."""
-    names = imported_names(ast.parse(path.read_text()))
+    names = imported_names(parsed(path))
     return {name.split(".")[1] for name in names if "." in name and not name.startswith(f"{WORDS}.")}
 
 
 def imports_of_modules() -> dict[str, set[str]]:
     """The modules that each module of sordino imports when it runs."""
     paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
-    trees = {name.removesuffix(".__init__"): ast.parse(path.read_text()) for name, path in paths.items()}
+    trees = {name.removesuffix(".__init__"): parsed(path) for name, path in paths.items()}
     found = {}
     for module, tree in trees.items():
         names = imported_names(tree, types=False)
@@ -85,7 +95,7 @@ def test_a_class_name_stands_in_one_module():
     """A leading underscore makes no other name. `Spec` is the table of every part."""
     places = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 places[node.name.lstrip("_")].add(path.relative_to(SOURCE))
     double = {name: sorted(map(str, found)) for name, found in places.items() if len(found) > 1}

@@ -387,9 +387,10 @@ def test_evidence_about_one_of_many_clients_is_shown_as_that_clients():
     assert f">= 5.5 ({last.clients[0]})" in text
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_seed_others(folders, audits):
-    again, other = (audit(folders("hybrid-one"), replace(QUICK, seed=seed)).rows for seed in (1, 2))
-    assert again == audits("hybrid-one").rows
+def test_the_same_seed_gives_the_same_rows_and_another_seed_others(folders):
+    few = replace(QUICK, trials=300, canaries=30)
+    first, again, other = (audit(folders("hybrid-one"), replace(few, seed=seed)).rows for seed in (1, 1, 2))
+    assert again == first
     assert other[0].audited != again[0].audited
 
 

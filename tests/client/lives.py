@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ from sordino.client.socket_service import Service
 from sordino.learning import datasets
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.wire.requests import Request, Response
-from tests.client.people import read_once, seeded
+from tests.client.people import NAME, client, invitation, read_once, recipe, seeded, settings
 
 
 class MortalService(Service):
@@ -54,8 +55,8 @@ def live(own: dict[str, Any], life: int) -> None:
     injected = own["seed"] is not None
     randomness = seeded(own["seed"], own["number"]) if injected else None
     execution = Execution() if injected else LOOP
-    with Client.open(own["folder"], randomness=randomness, execution=execution) as client:
-        service = MortalService(client, own["socket"])
+    with Client.open(own["folder"], randomness=randomness, execution=execution) as alive:
+        service = MortalService(alive, own["socket"])
         service.deadly = Path(own["deadly"])
         service.death = tuple(own["deaths"][life]) if life < len(own["deaths"]) else None
         signal.signal(signal.SIGTERM, lambda *_: service.stop())
@@ -64,7 +65,10 @@ def live(own: dict[str, Any], life: int) -> None:
 
 def main(specification: list[dict[str, Any]]) -> None:
     datasets.load = read_once
-    datasets.load("digits")  # for all lives
+    with tempfile.TemporaryDirectory() as folder:  # loads what all lives need
+        own = client(Path(folder) / "first", settings(federations=[NAME]))
+        own.join(invitation(recipe({"method.channel": {"kind": "summed"}})).encode())
+        own.close()
     born: dict[int, int] = {}  # process -> which client
     lives = [0] * len(specification)
 

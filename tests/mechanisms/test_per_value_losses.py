@@ -38,8 +38,8 @@ def together(one: Law, values: int) -> Law:
     """The law of as many values: all of them at one end, against all of them at the other."""
     p, q = one
     for _ in range(values - 1):
-        p, q = (np.multiply.outer(many, single).ravel() for many, single in ((p, one[0]), (q, one[1])))
         p, q = _merged(p, q)
+        p, q = (np.multiply.outer(many, single).ravel() for many, single in ((p, one[0]), (q, one[1])))
     return p, q
 
 

@@ -151,7 +151,7 @@ def test_one_record_moves_a_sum_by_at_most_its_sensitivity(name: str, scale: flo
     """
     rng = np.random.default_rng(seed)
     method = method_of(name)
-    data = ClientData(images(rng, 5), torch.from_numpy(rng.integers(0, 10, 5)))
+    data = ClientData(images(rng, 3), torch.from_numpy(rng.integers(0, 10, 3)))
     maps = method.form.maps
     arrays = {
         LEFT: hostile(rng, (maps, maps), 10.0**scale),

@@ -327,19 +327,19 @@ def test_memory_is_four_bytes_for_each_release_and_little_for_each_client() -> N
 
 @pytest.mark.process
 def test_many_budgets_and_chance_participation_take_seconds() -> None:
-    """10,000 clients of 600 classes, each in a third of 20 rounds: thousands of groups, a few seconds' work."""
+    """3,000 clients of 600 classes, each in a third of 20 rounds: thousands of groups, a few seconds' work."""
     chooser, classes = random.Random(5), 600
     thresholds = [math.ceil(2**32 / (math.exp(0.5 + k / 80) + 1)) for k in range(classes)]
     rounds = []
     for n in range(20):
         releases = tuple((upload(n, RandomizedBit(t, 650)),) for t in thresholds)
-        who = tuple(tuple(c for c in range(k, 10_000, classes) if chooser.random() < 1 / 3) for k in range(classes))
+        who = tuple(tuple(c for c in range(k, 3000, classes) if chooser.random() < 1 / 3) for k in range(classes))
         rounds.append(RoundReleases(n, releases, who))
     began = time.process_time()
-    stated = statement(rounds, 10_000, delta=1e-5, title="x")
+    stated = statement(rounds, 3000, delta=1e-5, title="x")
     text = to_text(stated)
-    assert time.process_time() - began < 30
-    assert len(stated.rows) > 3000
+    assert time.process_time() - began < 15
+    assert len(stated.rows) > 2000
     assert len(text.splitlines()) < 40
 
 

@@ -1,5 +1,5 @@
 // Builds the benchmark's page, opens it in Chromium, and prints one line of JSON for each measurement.
-//   node web/bench/run.mjs WANTED.json     {"tasks": [..], "heads": [..], "seconds": 5, "server", "federation", "executable", "browser", "golden"}
+//   node web/bench/run.mjs WANTED.json     {"tasks": [..], "heads": [..], "seconds": 5, "links": [..], "executable", "browser", "golden"}
 // With "golden", the file tests/golden/web.json, it says how far known networks lie from PyTorch's instead, on the "device"
 // that is named ("wasm", or "webgpu", for which Chromium brings a graphics card made of software).
 import { readFile } from "node:fs/promises";
@@ -70,14 +70,14 @@ async function heads(browser, server) {
 }
 
 /** From opening a federation's page to the first report that leaves it, with one click as soon as there is a button. */
-async function firstReport(browser) {
+async function firstReport(browser, link) {
   const context = await browser.newContext();
   const page = await context.newPage();
   const sent = new Promise((resolve) => {
     page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => typeof payload !== "string" && resolve(Date.now())));
   });
   const begun = Date.now();
-  await page.goto(`${wanted.server}/#/${wanted.federation}`);
+  await page.goto(link);
   await page.click("#join");
   const shown = Date.now();
   await page.check("#agree");
@@ -93,7 +93,7 @@ const browser = await playwright[kind].launch({ executablePath: wanted.executabl
 const server = await built();
 try {
   for (const part of wanted.golden ? [agreement] : [heads, speeds]) await part(browser, server);
-  if (wanted.server) for (let k = 0; k < 3; k += 1) await firstReport(browser);
+  for (const link of wanted.links ?? []) await firstReport(browser, link);
 } finally {
   await browser.close();
   server.close();
