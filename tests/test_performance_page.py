@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import page_speed, private_sums, simulation
+from benchmarks import commands_gpu, page_speed, private_sums, simulation
 from benchmarks.mechanisms import verdict
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +50,7 @@ def test_the_tables_are_those_recorded(tmp_path):
     found = {name: shown[name] for name in simulation.SHOWN}
     found["private sums"] = private_sums.table(private_sums.shown(private_sums_recorded()))
     found |= page_speed.tables(recorded("page-speed"))
+    found["commands"] = commands_gpu.table(recorded("commands-gpu"))
     copy = tmp_path / "page.md"
     copy.write_text(re.sub(r"(<!-- ([a-z ]+) -->\n)[^<]*", lambda m: m[1] if m[2] in found else m[0], PAGE))
     assert copy.read_text() != PAGE

@@ -321,11 +321,7 @@ def test_a_client_that_is_killed_after_recording_answers_with_the_same_bytes(tmp
         while not any(reply.message for reply in replies) and time.monotonic() < deadline:
             replies = list(signing.exchange(EVALUATE, {0: evaluation(2).encode()}, time.monotonic() + 30))
         process.terminate()
-<<<<<<< HEAD
     (body,) = {reply.answer.body for reply in replies if reply.message}  # an answer to an earlier asking may be late
-=======
-    (body,) = {reply.answer.body for reply in replies if reply.message}  # a slow answer may come beside the next one
->>>>>>> page
     with Client.open(tmp_path / "a") as client:
         events = [entry.event for entry in client.ledger.entries() if isinstance(entry.event, Released)]
         assert len(events) == 1
