@@ -215,7 +215,7 @@ def test_workers_may_share_a_gpu():
 def test_workers_divide_the_width_of_a_gpu_between_them():
     many = work_by_name(sizes=[4] * 250, epsilons=[1.0] * 250)
     there = replace(many, bench=Bench(Execution(128), torch.device("cuda")))
-    for workers, width in ((1, 64), (8, 16)):  # a task has 64 clients at most
+    for workers, width in ((1, 128), (8, 16)):
         own = fleet(there, workers=workers)
         try:
             pieces = own._pieces(range(250))
