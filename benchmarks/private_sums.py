@@ -78,7 +78,7 @@ def head_rates(records: int, features: int, classes: int = 10) -> dict[str, floa
     head = LinearHead(features, classes, True)
     kept, wide, double = head.rounded(x, STEPS), x.double(), weight.double()
     seconds = best({
-        "whole": lambda: head.sums(flat, kept, y, CLIP, split_clip(STEPS)[1]),
+        "whole": lambda: head.sums(head.weights(flat), kept, y, CLIP, split_clip(STEPS)[1]),
         "rounding records, once": lambda: head.rounded(x, STEPS),
         "float32": lambda: float_head(weight, x, y),
         "float64": lambda: float_head(double, wide, y),
