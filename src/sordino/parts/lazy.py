@@ -37,5 +37,8 @@ def loading() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # what was loaded joins what is old at once, not after three more looks at it
+            gc.freeze()
+            gc.unfreeze()
         if before:
             gc.enable()
