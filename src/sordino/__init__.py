@@ -49,7 +49,10 @@ def __getattr__(name: str) -> object:
     """Public names are loaded when first used, so that `import sordino` and the command line start at once."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sordino' has no attribute {name!r}")
-    return getattr(import_module(f"sordino.{_HOMES[name]}"), name)
+    from sordino.parts.lazy import loading
+
+    with loading():
+        return getattr(import_module(f"sordino.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,19 @@
-"""`python -m sordino`: the same as the `sordino` command."""
+"""The `sordino` command, also as `python -m sordino`."""
 
-from sordino.cli import app
+import gc
 
-app()
+from sordino.parts.lazy import loading
+
+
+def main() -> None:
+    """Run the command that was given."""
+    with loading():
+        from sordino.cli import app
+    try:
+        app()
+    finally:
+        gc.freeze()  # Python ends sooner where it does not look for garbage first
+
+
+if __name__ == "__main__":
+    main()

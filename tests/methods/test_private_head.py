@@ -25,6 +25,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.learning.unit_vectors import Form
+from sordino.mechanisms import noise
 from sordino.methods import private_head
 from sordino.methods.interface import PARAMETERS, Bench, Cohort
 from sordino.methods.private_head import CENTRE, COUNT, GRADIENT, LEFT, MOMENTS, RECORDS, NoisySum, PrivateHead
@@ -570,7 +571,7 @@ def trained(masks: bool, gone: Mapping[int, set[int]], changes: Mapping[str, Any
     rule = own.recipe.method.channel
     work = own.work(Bench())
     members = Members(own.method, rule) if masks else None
-    fleet = SimulatedFleet(work, None, workers=1, members=members)
+    fleet = SimulatedFleet(work, None, members=members)
     channel = Summed(own.method, rule) if masks else UnmaskedSums(own.method, rule)
     coordinator = Coordinator(
         own.method, Absent(fleet, gone, STEPS[2] if masks else "report"), channel, "test", Rules(1)
@@ -808,3 +809,10 @@ def test_own_data_needs_an_announced_size(tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", x=np.zeros((8, 8, 8), np.uint8), y=np.arange(8) % 2)
     with pytest.raises(RecipeInvalid, match=r"method\.announced_size: missing"):
         settings_of({"data": {"source": str(tmp_path / "own.npz")}})
+
+
+def test_planning_makes_no_tables_of_noise_that_is_not_used():
+    noise.discrete_gaussian.cache_clear()
+    method = wire(Recipe.load("proven-digits")).method
+    used = {method.budgeting.gradient.noise.sigma, method.budgeting.moments.noise.sigma}
+    assert noise.discrete_gaussian.cache_info().misses == len(used)

@@ -11,6 +11,7 @@ import typer
 from sordino.cli.options import AsJson, Overrides, RecipeName
 from sordino.cli.printing import Col, left, print_json, print_table
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import loading
 
 if TYPE_CHECKING:
     from sordino.recipe import Key, Recipe
@@ -28,9 +29,10 @@ def recipes(context: typer.Context, as_json: AsJson = False) -> None:
         if as_json:
             raise typer.BadParameter("put --json behind the command", param_hint="--json")
         return
-    from sordino.recipe import Recipe, shipped
+    with loading():
+        from sordino.recipe import Recipe, shipped
 
-    found = [Recipe.load(name) for name in shipped()]
+        found = [Recipe.load(name) for name in shipped()]
     if as_json:
         print_json([_as_json(recipe) for recipe in found])
     else:

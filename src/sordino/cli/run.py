@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ from sordino.cli.options import (
 )
 from sordino.cli.printing import Cell, left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import loading
 from sordino.parts.timeline import Span, Timeline, phase, process_start
 from sordino.report.metric_words import ACCURACY, beside
 from sordino.report.words import decimal
@@ -117,14 +118,13 @@ def run(
         if resume is None:
             check_folder(RUNS if out is None else out)
         trackers = _trackers(tensorboard)
-        with phase("recipe"):
+        with phase("recipe"), loading():
             chosen, folder = _choose(recipe, overrides, seed, out, resume)
         if resume is not None and _is_over(folder, as_json):
             return
         files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
         given = {name: path for name, path in files.items() if path is not None}
-        with phase("imports"):
-            network = _network(clients, federation, patience, given, folder if resume is not None else None)
+        network = _network(clients, federation, patience, given, folder if resume is not None else None)
         place = live_place(live, live_tokens, real=network is not None)
         if network is not None and any(option is not None for option in (workers, device, ray)):
             raise InvalidInput("--workers, --device and --ray are for simulations: real clients compute where they are")
@@ -134,7 +134,7 @@ def run(
                 with watched(place, live_tokens, chosen, network.names(), network.federation) as watching:
                     outcome = _serve(chosen, folder, resume is not None, network, [display, *trackers, *watching])
             else:
-                with phase("imports"):
+                with phase("imports"), loading():
                     from sordino.runs.simulation import run as carry_out
 
                 where = device or (None if resume is None else _device_of(folder)) or "cpu"
@@ -198,9 +198,7 @@ def _network(
     resumed: Path | None,
 ) -> _ClientSockets | None:
     """The clients given, else those that the resumed run had; None for a simulation."""
-    from sordino.runs.serving import read_notes
-
-    had = (None if resumed is None else read_notes(resumed)) or {}
+    had = {} if resumed is None else _notes(resumed)
     found = sockets or [Path(path) for path in had.get("sockets", ())]
     if not found:
         if had:
@@ -220,6 +218,12 @@ def _network(
         raise InvalidInput(f"--patience is a number of seconds > 0, got {waits:g}")
     files = {name: Path(path) for name, path in had.get("shuffler", {}).items()} | shuffler
     return _ClientSockets(tuple(found), federation, waits, files)
+
+
+def _notes(folder: Path) -> dict[str, Any]:
+    from sordino.runs.serving import read_notes
+
+    return read_notes(folder) or {}
 
 
 def _serve(

@@ -6,6 +6,7 @@ them map: whatever happens, none are left behind.
 
 from __future__ import annotations
 
+import gc
 import math
 import mmap
 import os
@@ -275,12 +276,19 @@ def _room_for_files() -> Iterator[None]:
         ) from None
 
 
-_WORKER = "import sys; from sordino.fleets.workers import _serve; _serve(*sys.argv[1:])"
+_WORKER = """
+import sys
+from sordino.parts.lazy import loading
+with loading():
+    from sordino.fleets.workers import _serve
+_serve(*sys.argv[1:])
+"""
 
 
 def _serve(descriptor: str, content: str, device: str) -> None:
     """A worker's life: everything once, then plans and jobs, until the pipe is closed."""
     torch.set_num_threads(1)
+    gc.freeze()  # what was loaded is no garbage
     pipe: Pipe = connection.Connection(int(descriptor))
     with mmap.mmap(int(content), 0, access=mmap.ACCESS_READ) as whole:
         work: Work = pickle.loads(whole).on(torch.device(device))

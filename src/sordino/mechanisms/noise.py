@@ -288,7 +288,12 @@ class DiscreteGaussian(LevelledNoise):
         stray = (shares * self.levels * self.short) ** (spare + 1) / math.factorial(spare + 1) if spare else 0.0
         eta = _rounding_gap(z**4, z**2, total) + close + draws * (short + _TAIL) + 1e-30
         tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (over + _TAIL) + 3 * _TAIL + stray
-        return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
+        return Slack(summed_sigma(self.bits, counted), eta, tau)
+
+
+def summed_sigma(bits: int, shares: int) -> float:
+    """`Slack.sigma` of so many draws of sigma = 2^bits: it needs no table, and making one takes long."""
+    return math.sqrt((math.sqrt(shares) * 2.0**bits) ** 2 - 1 / 12)
 
 
 def _rounding_gap(fourth: float, square: float, sigma: float) -> float:

@@ -878,12 +878,13 @@ def _resolution(asked: HeadQuestion, sigma: float, shortest: float) -> tuple[int
     ]
     enough = [choice for choice in choices if given or leaves(choice, FEWEST_CLIP)]
     fine = (choice for choice in enough if given or leaves(choice, LONGEST_ROW * RESIDUALS))
-    return next((c for c in fine if lack(c) <= asked.spec.delta / 4), min(enough, key=lack, default=(MOST_BITS, 0)))
+    found = next((choice for choice in fine if lack(choice) <= asked.spec.delta / 4), None)
+    return min(enough, key=lack, default=(MOST_BITS, 0)) if found is None else found
 
 
 def _steps(bits: int, shares: int, sigma: float, spare: int = 0) -> int:
     """How many steps a record may have where noise of 2^bits steps from each of `shares` silos is sigma times that."""
-    return math.floor(noises.discrete_gaussian(bits).slack(shares, spare).sigma / sigma)
+    return math.floor(noises.summed_sigma(bits, shares - spare) / sigma)
 
 
 def _moments(asked: HeadQuestion, sigma: float) -> tuple[NoisySum, int]:
