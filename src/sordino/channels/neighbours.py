@@ -15,7 +15,7 @@ H(K) = P(t or more of k drawn from n - 1 are among K), the union over all u, all
 
     breach <= a ((n - c) P(2t - k or more of k are among c)  +  sum over m of binom(n - c, m) H(c + m - 1)^m)
 
-docs/secure-aggregation.md has the argument. A sum over s clients who stay, whoever they are as long as the draws did
+docs/large-sums.md has the argument. A sum over s clients who stay, whoever they are as long as the draws did
 not decide it, is lost with probability n P(k - t + 1 or more of k are among the n - s others) at most.
 
 Logarithms come from one table of log j!; every result is rounded up by more than its entries can be off.

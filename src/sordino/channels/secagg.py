@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import json
 import os
 import random
@@ -834,14 +835,15 @@ class SumServer:
         self._close()
         total, weights = self._sum.copy(), cache(shamir.weights)  # most clients miss the same holders, or nearly
         for client in self._sealed:
-            there = [(k, c) for k, c in enumerate(self._holders(client), 1) if client in self._heard.get(c, ())]
+            answers = ((k, c) for k, c in enumerate(self._holders(client), 1) if client in self._heard.get(c, ()))
+            there = list(itertools.islice(answers, self.session.shares_needed))
             if len(there) < self.session.shares_needed:
                 raise SumLost(
                     f"{len(there)} of client {client}'s {len(self._holders(client))} neighbours stayed, and "
                     f"{self.session.shares_needed} are needed to unmask the sum: nothing of their values was revealed. "
                     "Give clients more time, or set a higher threshold, which is for fewer dropouts"
                 )
-            points, helpers = zip(*there[: self.session.shares_needed], strict=True)
+            points, helpers = zip(*there, strict=True)
             shares = (self._heard[helper][client] for helper in helpers)
             secret = sum(w * share for w, share in zip(weights(points), shares, strict=True)) % shamir.PRIME
             if secret >= 2 ** (8 * shamir.SECRET_BYTES):
