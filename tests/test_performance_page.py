@@ -76,7 +76,8 @@ def test_the_largest_distance_from_the_processor_is_that_recorded():
 def test_every_missed_goal_is_on_the_page():
     ratios = recorded("mechanisms")["ratios"]
     judged = [verdict(what, ratio["measured"], ratio["wanted"]) for what, ratio in ratios.items()]
-    judged += [verdict(goal.name, goal.measured, goal.wanted) for goal in simulation.goals(simulations())]
+    measured = [goal for goal in simulation.goals(simulations()) if goal.verdict != "not measured"]
+    judged += [verdict(goal.name, goal.measured, goal.wanted) for goal in measured]
     missed = {what: (measured, float(wanted[3:])) for what, measured, wanted, said in judged if said == "missed"}
     rows = re.findall(r"^\| (.*?) \| ([\d.]+) \| >= ([\d.]+) \|$", PAGE, re.MULTILINE)
     assert {what: (measured, float(wanted)) for what, measured, wanted in rows} == missed
