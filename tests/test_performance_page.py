@@ -87,7 +87,7 @@ def test_every_missed_goal_is_on_the_page():
     ratios = recorded("mechanisms")["ratios"]
     judged = [verdict(what, ratio["measured"], ratio["wanted"]) for what, ratio in ratios.items()]
     found = [*simulation.goals(simulations()), *ray_cluster.goals(recorded("ray-cluster"))]
-    judged += [verdict(goal.name, goal.measured, goal.wanted) for goal in found]
+    judged += [verdict(goal.name, goal.measured, goal.wanted) for goal in found if goal.verdict != "not measured"]
     missed = {what: (measured, float(wanted[3:])) for what, measured, wanted, said in judged if said == "missed"}
     rows = re.findall(r"^\| (.*?) \| ([\d.]+) \| >= ([\d.]+) \|$", PAGE, re.MULTILINE)
     assert {what: (measured, float(wanted)) for what, measured, wanted in rows} == missed
