@@ -284,17 +284,16 @@ class Plan:
                 Section(f"{n:,} clients", replace(base, clients=n, records=10, rounds=4), (ENGINE,)) for n in clients
             ),
             tuple(
-                Section(f"{n:,} of logistic regression", replace(logistic, clients=n), (ENGINE,))
-                for n in (1_000, 10_000 if quick else 100_000)
+                Section(f"{n:,} of logistic regression", replace(logistic, clients=n, rounds=rounds), (ENGINE,))
+                for n, rounds in (((1_000, 3), (10_000, 3)) if quick else ((1_000, 3), (100_000, 3), (1_000_000, 1)))
             ),
         )
 
     def parts(self) -> dict[str, tuple[Section, ...]]:
         """Sections by the name that the command line knows them by."""
-        scale = (*self.scale, *self.crowds)
         return {
             "start": (self.short,), "speed": self.steady, "networks": self.others, "peers": (self.peers,),
-            "scale": scale,
+            "scale": self.scale, "crowds": self.crowds,
         }  # fmt: skip
 
     def sections(self) -> Iterable[Section]:
@@ -331,7 +330,7 @@ def goals(plan: Plan) -> list[Goal]:
             found.append(Goal(f"engine / pfl, {job}", engine / section.rate(PFL), 1.0))
     found.append(Goal("Flower / engine, seconds of one round with start-up", _ratio(short, FLOWER), 10.0))
     found.append(Goal("pfl / engine, seconds of one round with start-up", _ratio(short, PFL), 1.0))
-    return found + _growth(plan.scale) + _growth(plan.crowds)
+    return found + _growth(plan.scale) + _growth(plan.crowds[:2])
 
 
 def _ratio(section: Section, slower: Candidate) -> float:
@@ -423,7 +422,7 @@ def _peers(section: Section) -> Rows:
 def _scale(plan: Plan) -> Rows:
     heads = ["network", "clients", "records each", "seconds a round", "peak memory", "of which records"]
     rows: Rows = [heads]
-    for section in (plan.scale[0], plan.scale[-1], plan.crowds[0], plan.crowds[-1]):
+    for section in (plan.scale[0], plan.scale[-1], *plan.crowds):
         figure, job = section.figures[ENGINE.name], section.job
         what = [job.model, f"{job.clients:,}", str(job.records)]
         if figure.why:
@@ -494,7 +493,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, help="how often each candidate runs (default: 3, or 1 with --quick)")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of each candidate")
     parser.add_argument(
-        "--only", action="append", choices=["start", "speed", "networks", "peers", "scale", "gpu"],
+        "--only", action="append", choices=["start", "speed", "networks", "peers", "scale", "crowds", "gpu"],
         help="measure this part again and keep the recorded figures of the others; may be repeated (gpu: measure "
         "nothing, show what benchmarks.simulation_gpu and benchmarks.steps_gpu have recorded)",
     )  # fmt: skip
