@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sordino.audits import linear_heads
 from sordino.audits.canaries import Flock, Played, play
@@ -17,6 +18,7 @@ from sordino.audits.inspection import inspect_one, level
 from sordino.audits.lower_bound import VIOLATED
 from sordino.audits.lower_bound import run as attack
 from sordino.audits.silos import judged, views_of
+from sordino.methods import private_head
 from sordino.methods.private_head import PrivateHead
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian, summed
 from sordino.runs.execution import one_thread
@@ -47,8 +49,8 @@ def failed(finished: FinishedRun) -> set[tuple[str, str]]:
 
 
 def noise_changed(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    honest = PrivateHead._noise
-    monkeypatch.setattr(PrivateHead, "_noise", lambda *given: change(honest(*given)))
+    honest = private_head._noise
+    monkeypatch.setattr(private_head, "_noise", lambda *given: torch.from_numpy(change(honest(*given).numpy())))
 
 
 def bare(column: int) -> Change:
@@ -99,8 +101,8 @@ def test_a_record_that_moves_a_sum_too_far_is_caught(
     honest = PrivateHead._summed
 
     def summed_wrongly(self: PrivateHead, plan: Any, group: int, data: Any, bench: Any) -> Any:
-        sums, *local = honest(self, plan, group, data, bench)
-        return (10 * sums if broken == "missing clip" else sums // len(data), *local)
+        found = honest(self, plan, group, data, bench)
+        return replace(found, sums=10 * found.sums if broken == "missing clip" else found.sums // len(data))
 
     monkeypatch.setattr(PrivateHead, "_summed", summed_wrongly)
     assert {look for _, look in failed(runs["private-head, alone"])} == {"neighbours"}
