@@ -521,6 +521,19 @@ def test_how_many_neighbours_there_are_is_not_for_the_server_to_say(changes):
         own.answer("keys", 0, message)
 
 
+def test_how_many_are_invited_is_checked_before_neighbours_are_counted_for_them(monkeypatch):
+    """For the most clients of a sum, the count takes seconds."""
+    given = two_point(MANY)
+    own = members(given, DRAWN)
+    message = invited(given, DRAWN, clients=tuple(range(4 * MANY)))
+    own.begin(message)
+    counted = []
+    monkeypatch.setattr(Summed.Spec, "neighbourhood", lambda *given: counted.append(given))
+    with pytest.raises(SumRefused, match="100 of this class"):
+        own.answer("keys", 0, message)
+    assert not counted
+
+
 def test_a_client_that_drew_neighbours_helps_to_reveal_one_sum_of_a_round():
     given = two_point(MANY)
     own = members(given, DRAWN)
@@ -554,7 +567,7 @@ def test_the_chance_of_a_breach_is_taken_off_delta():
     each = bit_epsilon(math.ceil(2**32 / (math.e + 1)))
     assert row.proven == shuffled_bits(each, 10, 1e-5 - math.nextafter(BREACH, 1)).upper
     assert row.proven > shuffled_bits(each, 10, 1e-5).upper
-    assert "2^-40" in row.basis[0]
+    assert "2^-40" in row.basis[0] and "5 %" in row.basis[0]
     assert row.pure == rows[SERVER, Adjacency.COORDINATE].pure, "without a delta, nothing rests on neighbours"
 
 
