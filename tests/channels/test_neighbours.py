@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from functools import cache
 from math import comb
 
 import numpy as np
@@ -34,12 +35,12 @@ def test_a_tail_is_bounded_from_above_and_closely(data):
         assert float(bound) <= float(exact) * (1 + 1e-6) + 1e-300
 
 
-def expected(clients: int, colluders: int, size: int, quorum: int) -> Fraction:
-    """The docstring's formula, for one attempt, with whole numbers."""
+def expected(clients: int, colluders: int, size: int, quorum: int, starts=lambda m: 1) -> Fraction:
+    """The docstring's formula with whole numbers: for one attempt, or for so many that begin in a set of m."""
     around, others = clients - colluders, clients - 1
     both = around * tail(others, colluders, size, 2 * quorum - size)
-    return both + sum(
-        comb(around, m) * tail(others, colluders + m - 1, size, quorum) ** m
+    return starts(1) * both + sum(
+        starts(m) * comb(around, m) * tail(others, colluders + m - 1, size, quorum) ** m
         for m in range(1, honest(clients, colluders))
     )
 
@@ -48,7 +49,7 @@ def expected(clients: int, colluders: int, size: int, quorum: int) -> Fraction:
     ("clients", "colluders", "size", "quorum"), [(30, 2, 12, 8), (100, 5, 25, 16), (60, 0, 16, 11)]
 )
 def test_a_breach_is_as_likely_as_the_formula_says(clients, colluders, size, quorum):
-    exact = MOST_ATTEMPTS * expected(clients, colluders, size, quorum)
+    exact = expected(clients, colluders, size, quorum, lambda m: MOST_ATTEMPTS * m)
     found = breach(clients, colluders, size, quorum)
     assert Fraction(found) >= min(exact, 1) and found <= float(exact) * (1 + 1e-5)
 
@@ -76,6 +77,39 @@ def test_over_all_draws_there_are_as_many_breaches_as_the_formula_says(clients, 
     found = [breached(clients, helpers, quorum, dict(zip(others, drawn, strict=True))) for drawn in draws]
     assert Fraction(sum(found), len(draws)) == expected(clients, len(helpers), size, quorum)
     assert 0 < sum(count > 0 for count in found) <= sum(found)
+
+
+def best_chance(left: tuple[int, ...], fits: float) -> float:
+    """How likely a set is drawn as a server wants it that begins each attempt with whom it likes.
+
+    `left` says how many attempts each member still joins, and a draw fits with so large a probability. An attempt goes
+    on with the next member only where the draws so far fit.
+    """
+
+    @cache
+    def chance(left: tuple[int, ...]) -> float:
+        if min(left) == 0:
+            return 0.0
+        found = []
+        for first in range(len(left)):
+            order = [*range(first, len(left)), *range(first)]
+            spent, reached, total = list(left), 1.0, 0.0
+            for member in order:
+                spent[member] -= 1
+                total += reached * (1 - fits) * chance(tuple(sorted(spent)))
+                reached *= fits
+            found.append(total + reached)
+        return max(found)
+
+    return chance(left)
+
+
+def test_a_server_that_begins_attempts_with_different_clients_stays_within_the_bound(monkeypatch):
+    """6 clients with 2 neighbours each: 3 of them are alone with probability 1/1000, 20 sets are alike."""
+    monkeypatch.setattr(neighbours, "MOST_ATTEMPTS", 5)
+    chance = best_chance((5, 5, 5), 0.1)
+    assert chance > 2 * 5 * 0.1**3, "twice as likely as in five attempts to which all are invited"
+    assert 20 * chance <= breach(6, 0, 2, 2)
 
 
 def parts(drawn: dict[int, set[int]]) -> list[set[int]]:

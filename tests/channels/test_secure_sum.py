@@ -35,7 +35,7 @@ from sordino.privacy.guarantee import (
     summed,
 )
 from sordino.privacy.ledger import Consents, MemoryLedger
-from sordino.privacy.statement import Statement
+from sordino.privacy.statement import ClientSet, Statement
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
@@ -521,6 +521,19 @@ def test_how_many_neighbours_there_are_is_not_for_the_server_to_say(changes):
         own.answer("keys", 0, message)
 
 
+def test_how_many_are_invited_is_checked_before_neighbours_are_counted_for_them(monkeypatch):
+    """For the most clients of a sum, the count takes seconds."""
+    given = two_point(MANY)
+    own = members(given, DRAWN)
+    message = invited(given, DRAWN, clients=tuple(range(4 * MANY)))
+    own.begin(message)
+    calls = []
+    monkeypatch.setattr(Summed.Spec, "neighbourhood", lambda *given: calls.append(given))
+    with pytest.raises(SumRefused, match="100 of this class"):
+        own.answer("keys", 0, message)
+    assert not calls
+
+
 def test_a_client_that_drew_neighbours_helps_to_reveal_one_sum_of_a_round():
     given = two_point(MANY)
     own = members(given, DRAWN)
@@ -554,7 +567,7 @@ def test_the_chance_of_a_breach_is_taken_off_delta():
     each = bit_epsilon(math.ceil(2**32 / (math.e + 1)))
     assert row.proven == shuffled_bits(each, 10, 1e-5 - math.nextafter(BREACH, 1)).upper
     assert row.proven > shuffled_bits(each, 10, 1e-5).upper
-    assert "2^-40" in row.basis[0]
+    assert "2^-40" in row.basis[0] and "5 %" in row.basis[0]
     assert row.pure == rows[SERVER, Adjacency.COORDINATE].pure, "without a delta, nothing rests on neighbours"
 
 
@@ -564,6 +577,15 @@ def test_bits_that_may_be_seen_one_by_one_have_no_better_figure():
     rows = [{row.adversary: row.proven for row in Statement.of([own]).rows} for own in found]
     proven = [row[summed(50)] for row in rows]
     assert proven[0] < proven[1] < proven[2] == rows[2][SERVER]
+
+
+def test_the_chances_of_all_rounds_are_taken_off_delta():
+    local = Guarantee(SERVER, Adjacency.CLIENT, RandomizedBit(2**30, 1), "a bit")
+    own = guarantee(release(local), Assurance(50, 1e-6), weighed=False)
+    made = Statement.of_groups([(ClientSet(), [(own, 3)])])
+    (row,) = (row for row in made.rows if row.adversary == summed(50))
+    assert row.proven == shuffled_bits(bit_epsilon(2**30), 50, 1e-5 - math.nextafter(3e-6, 1), 3).upper
+    assert row.proven > shuffled_bits(bit_epsilon(2**30), 50, 1e-5 - 1e-6, 3).upper
 
 
 def test_where_a_class_may_be_small_or_large_a_breach_is_counted():

@@ -86,7 +86,14 @@ def test_who_is_invited_must_be_known_to_those_who_draw(invited):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"quorum": 5}, {"quorum": 11}, {"neighbours": 24, "quorum": 13}, {"neighbours": 0}, {"neighbours": -1}],
+    [
+        {"quorum": 5},
+        {"quorum": 11},
+        {"neighbours": 13, "quorum": 14},
+        {"neighbours": 24, "quorum": 13},
+        {"neighbours": 0},
+        {"neighbours": -1},
+    ],
     ids=str,
 )
 def test_senseless_neighbourhoods_are_refused(changes):

@@ -10,10 +10,12 @@ N(u), so no server can choose or grind it. With c helpers C, fixed before the dr
                    stayed, the others that it left
     small sum      there is a set S of m <= (n - c) / 2 honest clients, and every u of S has t neighbours in S and C
 
-For a given S the draws are independent, whatever the server does in between, and hypergeometric. With
-H(K) = P(t or more of k drawn from n - 1 are among K), the union over all u, all S and a attempts gives
+For a given S the draws are independent, whatever the server does in between, and hypergeometric. A client joins at
+most a attempts, but a server need not invite all of S to the same ones: it may begin up to a m of them, each with
+another member, and go on where it likes the draw. With H(K) = P(t or more of k drawn from n - 1 are among K), the union
+over all u, all S and all attempts gives
 
-    breach <= a ((n - c) P(2t - k or more of k are among c)  +  sum over m of binom(n - c, m) H(c + m - 1)^m)
+    breach <= a ((n - c) P(2t - k or more of k are among c)  +  sum over m of m binom(n - c, m) H(c + m - 1)^m)
 
 docs/large-sums.md has the argument. A sum over s clients who stay, whoever they are as long as the draws did
 not decide it, is lost with probability n P(k - t + 1 or more of k are among the n - s others) at most.
@@ -96,7 +98,7 @@ def breach(clients: int, colluders: int, size: int, quorum: int) -> float:
     members = np.arange(1, honest(clients, colluders))
     inside = _above(table, others, np.minimum(colluders + members - 1, others), size, quorum)
     sets = table.choose(np.full_like(members, around), members) + table.slack
-    small = np.exp(np.minimum(sets + members * inside, 1.0)).sum()
+    small = (members * np.exp(np.minimum(sets + members * inside, 1.0))).sum()
     return float(min(1.0, MOST_ATTEMPTS * (both + small) * (1 + 1e-6)))
 
 

@@ -106,7 +106,7 @@ class Session:
                 f"the threshold must be more than half of the {self.clients} clients and at most all of them, got "
                 f"{self.threshold}: with half or less, a server could unmask one client's vector"
             )
-        if self.is_sparse and not self.neighbours < min(self.clients, 2 * self.quorum) <= 2 * self.neighbours:
+        if self.is_sparse and not self.neighbours // 2 < self.quorum <= self.neighbours < self.clients:
             raise InvalidInput(
                 f"{self.quorum} of {self.neighbours} neighbours must stay: allowed are more than half of them, and "
                 f"fewer neighbours than the {self.clients} clients"

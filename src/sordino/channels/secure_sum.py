@@ -59,10 +59,11 @@ def plan_in(message: bytes) -> Plan:
 
 @dataclass(frozen=True)
 class Assurance:
-    """Who is sure to be in a sum, and how likely that fails in a round."""
+    """Who is sure to be in a sum, and how likely that fails in a round with so large a share of helpers."""
 
     honest: int
     breach: float = 0.0
+    colluders: float = 0.0
 
 
 # --- at the server ----------------------------------------------------------------------------------------------------
@@ -153,10 +154,14 @@ class Summed(Channel):
                 least = max(self.fewest, sure - (method.clients - len(members)))
                 draw = self.neighbourhood if least == most else self._may_draw
                 drawn = draw(most, tally.upload, group)
-                always = Assurance(self.honest(least), BREACH if drawn else 0.0)
+                always = Assurance(self.honest(least), *((BREACH, self.colluders) if drawn else ()))
                 for c in {method.class_of(client) for client in members}:
                     other = found.get(c, always)
-                    found[c] = Assurance(min(other.honest, always.honest), max(other.breach, always.breach))
+                    found[c] = Assurance(
+                        min(other.honest, always.honest),
+                        max(other.breach, always.breach),
+                        max(other.colluders, always.colluders),
+                    )
             return tuple(found[c] for c in range(len(found)))
 
         def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
@@ -368,8 +373,6 @@ class Members:
         if encoded != at.plan.encode():
             raise SumRefused("this client was sent another plan than the others")
         (group,) = at.tally.classes([client])
-        if session != self._rule.session(at.plan, at.tally, group, session.clients, session.attempt):
-            raise SumRefused("the invitation is to a sum that does not fit the plan, or has another threshold")
         if session.clients < self._rule.fewest:
             raise SumRefused(f"the sum is of {session.clients} clients, fewer than {self._rule.fewest}")
         invited = at.invited.get(group, frozenset())
@@ -378,6 +381,8 @@ class Members:
                 f"the sum is of {session.clients} clients, and this round asks {len(invited)} of this class"
                 + ("" if client in invited else ", this client not among them")
             )
+        if session != self._rule.session(at.plan, at.tally, group, session.clients, session.attempt):
+            raise SumRefused("the invitation is to a sum that does not fit the plan, or has another threshold")
         part = self._joined(client, session)
         if session.is_sparse and part.pledge:
             raise SumRefused(
@@ -478,7 +483,8 @@ def _summed_guarantee(local: Guarantee, assurance: Assurance, weighed: bool) -> 
             basis = f"{local.basis}; of each value, the number of ones among {assurance.honest} honest clients or more"
             if assurance.breach:
                 basis += (
-                    f", but for a probability of 2^{math.log2(assurance.breach):g} in a round (neighbours are drawn)"
+                    f", if no more than {100 * assurance.colluders:g} % of a sum's clients help the server, but for a "
+                    f"probability of 2^{math.log2(assurance.breach):g} in a round (neighbours are drawn)"
                 )
             return replace(local, adversary=onlooker, loss=replace(bits, tau=assurance.breach), basis=basis)
     return replace(local, adversary=onlooker, basis=f"{local.basis}; what holds of the report holds of the sum")
