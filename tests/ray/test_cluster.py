@@ -304,14 +304,20 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         sordino.run(recipe(), ray="auto")
 
 
+WRONG = ["not an address", "127.0.0.1:1", "127.0.0.1:port", "127.0.0.1:99999", "no.invalid:6379"]
+
+
 @needs_ray
-def test_an_address_without_a_cluster_names_the_remedy(cluster, monkeypatch, tmp_path):
+@pytest.mark.parametrize("address", WRONG)
+def test_an_address_without_a_cluster_names_the_remedy_without_ray_s_minutes(address, monkeypatch, tmp_path):
     import ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert not ray.is_initialized()
+    if ":" in address:
+        monkeypatch.setattr(ray, "init", None)
     with pytest.raises(InvalidInput, match="ray start --head"):
-        sordino.run(recipe(), ray="not an address", folder=tmp_path / "run")
+        sordino.run(recipe(), ray=address, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

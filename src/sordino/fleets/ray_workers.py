@@ -14,6 +14,7 @@ import itertools
 import os
 import signal
 import site
+import socket
 import sys
 import sysconfig
 import threading
@@ -40,6 +41,7 @@ QUIET = {
 }
 TICK = 1.0  #: seconds after which somebody who waits looks who has come and gone
 LOOK_SECONDS = 5.0  #: between two looks at the cluster
+CONNECT_SECONDS = 10.0  #: for the first machine of a cluster to be reached
 NOBODY_SECONDS = 180.0  #: without any worker, before a run is given up
 
 
@@ -112,8 +114,9 @@ class RayPool:
             return False
         before = signal.getsignal(signal.SIGTERM)
         try:
+            _reach(address)
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
+        except (OSError, ValueError, OverflowError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise InvalidInput(
                 f"no Ray cluster was found at {address} ({_first_line(error)}). This machine has to be one of its "
                 "nodes: 'ray start --head' on the first, 'ray start --address=HOST:6379' on all others"
@@ -290,6 +293,13 @@ class RayHands:
         """Let the workers forget this run."""
         for worker in list(self._pool._crew.values()):
             worker.actor.forget.remote(self._run)
+
+
+def _reach(address: str) -> None:
+    """Look whether anybody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def _first_line(error: BaseException) -> str:
