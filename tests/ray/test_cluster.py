@@ -21,6 +21,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets import ray_workers
 from sordino.fleets.ray_workers import RayMissing, RayPool
 from sordino.fleets.tasks import WorkerLost
+from sordino.parts.timeline import Timeline
 from sordino.recipe import Recipe
 from sordino.runs.observer import Observer
 from sordino.runs.sweep import Axis, at_the_same_time, points
@@ -116,6 +117,15 @@ def test_an_address_is_enough(cluster, tmp_path):
     given = recipe()
     found = sordino.run(given, ray=cluster.address, workers=1)
     assert np.array_equal(found.parameters, sordino.run(given, workers=1).parameters)
+
+
+@needs_ray
+def test_waiting_for_a_cluster_is_a_phase_of_its_own(cluster):
+    with Timeline() as timeline:
+        sordino.run(recipe(), ray=cluster.address)
+    phases = {span.phase: span.seconds for span in timeline.spans}
+    assert phases["start of workers"] > phases["pre-flight"]  # which waits for them
+    assert "wait for workers" in phases
 
 
 @needs_ray

@@ -33,6 +33,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.tasks import Job, JobQueue, T_co, Work, WorkerLost, attempt
 from sordino.fleets.workers import NoRoom
 from sordino.parts.hardware import check_workers
+from sordino.parts.timeline import phase
 from sordino.wire.messages import Plan
 
 QUIET = {
@@ -265,9 +266,11 @@ class RayHands:
                     "lost: start nodes (ray start), or leave out --ray, and go on with --resume"
                 )
             if not busy:
-                time.sleep(min(left, TICK / 4))
+                with phase("start of workers"):
+                    time.sleep(min(left, TICK / 4))
                 continue
-            ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left)
+            with phase("wait for workers"):
+                ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left)
             if not ready and not queue and left < TICK:
                 return
             for promise in ready:
