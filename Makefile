@@ -8,6 +8,8 @@ MORE   := .venv-more
 PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
+# Where Python may write no bytecode, each of the hundreds of processes of the tests compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run serve audit check test test-more nightly test-page test-firefox browser nginx page bench lint docs pictures wheel image size gpu-bundle clean
 

@@ -3,7 +3,8 @@
     python -m benchmarks.simulation [--quick] [--passes N] [--processes P] [--only PART ...]
 
 The job: FedAvg of the 21,840-parameter CNN over 100 clients with random MNIST-shaped records, batch 10, one local epoch
-of SGD a round. Each candidate is a program of its own under `benchmarks/rivals`, with as many one-thread processes as
+of SGD a round. The part `peers` has the shape of pfl-research's benchmark on CIFAR-10: 50 clients a round with 50
+records each. Each candidate is a program of its own under `benchmarks/rivals`, with as many one-thread processes as
 there are cores; Flower and pfl get environments of their own under `build/rivals`, made at first use. Machines are
 noisy: the passes of all candidates are interleaved, the best of each counts, and what matters are the ratios. Results
 go to `benchmarks/results/simulation.json` and into the tables of `docs/performance.md` (with `--quick`: nowhere).
@@ -34,7 +35,7 @@ from benchmarks.rivals.job import PARAMETERS, Job
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "rivals"
 RESULTS = Path(__file__).parent / "results" / "simulation.json"
-SHOWN = ("speed", "networks", "scale", "gpu")  #: tables that the page has; the others are printed
+SHOWN = ("speed", "networks", "peers", "scale", "gpu")  #: tables that the page has; the others are printed
 GPU_RESULTS = RESULTS.with_name("simulation-gpu.json")
 STEPS_RESULTS = RESULTS.with_name("steps-gpu.json")
 PAGE = ROOT / "docs" / "performance.md"
@@ -254,6 +255,7 @@ class Plan:
     short: Section
     steady: tuple[Section, ...]
     others: tuple[Section, ...]
+    peers: Section
     scale: tuple[Section, ...]
     crowds: tuple[Section, ...]
 
@@ -264,27 +266,35 @@ class Plan:
         kernels = (ENGINE, LOOP, LIMIT)
         records = (60,) if quick else (60, 600)
         clients = (100, 1_000) if quick else (100, 1_000, 10_000)
-        networks = ("lenet", "ldp-fed", "logistic")
+        networks = ("lenet", "ldp-fed", "logistic", "mlp", "vgg-small")
+        large = {"vgg-small": {"clients": 20, "rounds": 3}}
+        cifar = replace(base, model="cnn-wide", clients=50, records=50, rounds=4)
         return cls(
             Section("one round of 60 records with start-up", replace(base, rounds=1), (ENGINE, LOOP, FLOWER, PFL)),
             tuple(
                 Section(f"{n} records a client", replace(base, records=n, rounds=6 if n == 60 else 3), CANDIDATES)
                 for n in records
             ),
-            tuple(Section(name, replace(base, model=name, rounds=6), kernels) for name in networks),
+            tuple(
+                Section(name, replace(base, model=name, **({"rounds": 6} | large.get(name, {}))), kernels)
+                for name in networks
+            ),
+            Section("50 clients of CIFAR-10's shape", cifar, CANDIDATES),
             tuple(
                 Section(f"{n:,} clients", replace(base, clients=n, records=10, rounds=4), (ENGINE,)) for n in clients
             ),
             tuple(
-                Section(f"{n:,} of logistic regression", replace(logistic, clients=n), (ENGINE,))
-                for n in (1_000, 10_000 if quick else 100_000)
+                Section(f"{n:,} of logistic regression", replace(logistic, clients=n, rounds=rounds), (ENGINE,))
+                for n, rounds in (((1_000, 3), (10_000, 3)) if quick else ((1_000, 3), (100_000, 3), (1_000_000, 1)))
             ),
         )
 
     def parts(self) -> dict[str, tuple[Section, ...]]:
         """Sections by the name that the command line knows them by."""
-        scale = (*self.scale, *self.crowds)
-        return {"start": (self.short,), "speed": self.steady, "networks": self.others, "scale": scale}
+        return {
+            "start": (self.short,), "speed": self.steady, "networks": self.others, "peers": (self.peers,),
+            "scale": self.scale, "crowds": self.crowds,
+        }  # fmt: skip
 
     def sections(self) -> Iterable[Section]:
         return (section for part in self.parts().values() for section in part)
@@ -310,16 +320,17 @@ class Goal:
 
 def goals(plan: Plan) -> list[Goal]:
     short, found = plan.short, list[Goal]()
-    for section in plan.steady:
-        engine, job = section.rate(ENGINE), f"{section.job.records} records a client"
+    for section in (*plan.steady, *plan.others, plan.peers):
+        engine, job = section.rate(ENGINE), f"{section.job.model}, {section.job.records} records a client"
         found += [
             Goal(f"engine / large-batch limit of all cores, {job}", engine / section.rate(LIMIT), 0.8),
             Goal(f"engine / plain loop, {job}", engine / section.rate(LOOP), 1.5),
-            Goal(f"engine / pfl, {job}", engine / section.rate(PFL), 1.0),
         ]
+        if PFL in section.candidates:
+            found.append(Goal(f"engine / pfl, {job}", engine / section.rate(PFL), 1.0))
     found.append(Goal("Flower / engine, seconds of one round with start-up", _ratio(short, FLOWER), 10.0))
     found.append(Goal("pfl / engine, seconds of one round with start-up", _ratio(short, PFL), 1.0))
-    return found + _growth(plan.scale) + _growth(plan.crowds)
+    return found + _growth(plan.scale) + _growth(plan.crowds[:2])
 
 
 def _ratio(section: Section, slower: Candidate) -> float:
@@ -348,6 +359,7 @@ def tables(plan: Plan) -> dict[str, Rows]:
     return {
         "speed": _speed(plan),
         "networks": _networks(plan),
+        "peers": _peers(plan.peers),
         "scale": _scale(plan),
         "gpu": gpu_table(json.loads(GPU_RESULTS.read_text(encoding="utf-8"))),
         "steps": steps_table(json.loads(STEPS_RESULTS.read_text(encoding="utf-8"))),
@@ -386,16 +398,31 @@ def _networks(plan: Plan) -> Rows:
     rows: Rows = [["network", "parameters", "samples/s", "x plain loop", "x limit"]]
     for section in (plan.steady[0], *plan.others):
         engine, loop, limit = (section.rate(candidate) for candidate in (ENGINE, LOOP, LIMIT))
-        name = section.job.model
+        name, why = section.job.model, section.figures[ENGINE.name].why
+        if why:
+            rows.append([name, f"{PARAMETERS[name]:,}", f"not measured: {why}", "", ""])
+            continue
         ratios = (f"{engine / rate:.2f}" for rate in (loop, limit))
         rows.append([name, f"{PARAMETERS[name]:,}", f"{engine:,.0f}", *ratios])
+    return rows
+
+
+def _peers(section: Section) -> Rows:
+    rows: Rows = [["candidate", "samples/s", "seconds a round", "x plain loop", "x limit"]]
+    for candidate in section.candidates:
+        figure, rate = section.figures[candidate.name], section.rate(candidate)
+        if figure.why:
+            rows.append([candidate.name, f"not measured: {figure.why}", "", "", ""])
+            continue
+        ratios = (f"{rate / section.rate(other):.2f}" for other in (LOOP, LIMIT))
+        rows.append([candidate.name, f"{rate:,.0f}", f"{figure.round_seconds:.2f}", *ratios])
     return rows
 
 
 def _scale(plan: Plan) -> Rows:
     heads = ["network", "clients", "records each", "seconds a round", "peak memory", "of which records"]
     rows: Rows = [heads]
-    for section in (plan.scale[0], plan.scale[-1], plan.crowds[0], plan.crowds[-1]):
+    for section in (plan.scale[0], plan.scale[-1], *plan.crowds):
         figure, job = section.figures[ENGINE.name], section.job
         what = [job.model, f"{job.clients:,}", str(job.records)]
         if figure.why:
@@ -466,7 +493,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, help="how often each candidate runs (default: 3, or 1 with --quick)")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of each candidate")
     parser.add_argument(
-        "--only", action="append", choices=["start", "speed", "networks", "scale", "gpu"],
+        "--only", action="append", choices=["start", "speed", "networks", "peers", "scale", "crowds", "gpu"],
         help="measure this part again and keep the recorded figures of the others; may be repeated (gpu: measure "
         "nothing, show what benchmarks.simulation_gpu and benchmarks.steps_gpu have recorded)",
     )  # fmt: skip
@@ -486,7 +513,8 @@ def main() -> None:
         insert(PAGE, {"gpu": found["gpu"]})
     elif not options.quick:
         figures = [figure.to_json() for section in plan.sections() for figure in section.figures.values()]
-        kept = {"machine": machine(options.processes), "figures": figures, "goals": [asdict(g) for g in goals(plan)]}
+        judged = [asdict(goal) for goal in goals(plan) if not math.isnan(goal.measured)]
+        kept = {"machine": machine(options.processes), "figures": figures, "goals": judged}
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         insert(PAGE, {name: found[name] for name in SHOWN})
 

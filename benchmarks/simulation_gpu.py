@@ -22,20 +22,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.rivals.job import PARAMETERS, SHAPE, tensors
+from benchmarks.rivals.job import SMALL, tensors
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.randomness import Keystream
 
+NETWORKS = ("cnn-mnist", "lenet", "ldp-fed", "logistic")
 CLIENTS, GOAL = 100, 500_000
 TRAINING = LocalTraining(SGD(0.05), epochs=1, batch_size=10)
 OPTIONS = {"ldp-fed": {"norm": "group"}}
 
 
 def network(name: str) -> nn.Module:
-    return models.build(name, input_shape=SHAPE, classes=10, **OPTIONS.get(name, {}))
+    return models.build(name, input_shape=SMALL, classes=10, **OPTIONS.get(name, {}))
 
 
 def clients(sizes: list[int], device: str = "cuda") -> list[ClientData]:
@@ -105,7 +106,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here")
     jobs = []
-    for name in PARAMETERS:
+    for name in NETWORKS:
         for records in (60, 600):
             found = {"network": name, "records": records, "clients": CLIENTS} | rates(name, [records] * CLIENTS)
             jobs.append(found)
@@ -115,7 +116,7 @@ def main() -> None:
     for width in (128, 256, 512):
         found = {"network": "cnn-mnist", "records": 60, "clients": 1000, "width": width}
         jobs.append(found | rates("cnn-mnist", [60] * 1000, Execution(width)))
-    apart = {name: float(distances(name, 20, {}, {"device": "cuda"})[-1]) for name in PARAMETERS}
+    apart = {name: float(distances(name, 20, {}, {"device": "cuda"})[-1]) for name in NETWORKS}
     result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "jobs": jobs, "apart": apart}
     print(json.dumps(result), flush=True)
     if options.json:

@@ -36,7 +36,7 @@ def client_app(job: Job) -> ClientApp:
         model = network(job.model)
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(model.parameters(), lr=job.lr)
-        x, y = tensors(int(context.node_config["partition-id"]), job.records)
+        x, y = tensors(int(context.node_config["partition-id"]), job.records, job.shape)
         for batch in torch.randperm(len(x)).split(job.batch):
             optimizer.zero_grad()
             functional.cross_entropy(model(x[batch]), y[batch]).backward()

@@ -1,4 +1,4 @@
-"""The job that all candidates do: FedAvg over clients with random MNIST-shaped records, one local epoch of SGD a round.
+"""The job that all candidates do: FedAvg over clients with random images, one local epoch of SGD a round.
 
 It needs PyTorch and numpy alone, so that each candidate can run in an environment of its own. A candidate prints how
 long each of its rounds took; what its start and its end cost is the difference to the time that the whole program ran.
@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-SHAPE, CLASSES = (1, 28, 28), 10
+Shape = tuple[int, int, int]
+SMALL, COLOURED, CLASSES = (1, 28, 28), (3, 32, 32), 10  # the images of MNIST, and of CIFAR-10
 MEAN, STD = 33.3, 78.6  # of MNIST's pixels
 
 
@@ -43,6 +44,11 @@ class Job:
             parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
         return cls(**vars(parser.parse_args()))
 
+    @property
+    def shape(self) -> Shape:
+        """Of one record."""
+        return shape_for(self.model)
+
     def arguments(self) -> list[str]:
         """What makes `from_command_line` this job."""
         return [part for field in fields(self) for part in (f"--{field.name}", str(getattr(self, field.name)))]
@@ -53,15 +59,15 @@ class Job:
         return [range(first, last) for first, last in pairwise(ends)]
 
 
-def pixels(client: int, records: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def pixels(client: int, records: int, shape: Shape = SMALL) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """A client's records and labels."""
     rng = np.random.default_rng(client)
-    return rng.integers(0, 256, (records, *SHAPE), np.uint8), rng.integers(0, CLASSES, records)
+    return rng.integers(0, 256, (records, *shape), np.uint8), rng.integers(0, CLASSES, records)
 
 
-def tensors(client: int, records: int) -> tuple[Tensor, Tensor]:
+def tensors(client: int, records: int, shape: Shape = SMALL) -> tuple[Tensor, Tensor]:
     """The same, ready for a network."""
-    x, y = pixels(client, records)
+    x, y = pixels(client, records, shape)
     return (torch.from_numpy(x).float() - MEAN) / STD, torch.from_numpy(y)
 
 
@@ -88,10 +94,39 @@ def network(name: str) -> nn.Module:
             )  # fmt: skip
         case "logistic":
             return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-    raise SystemExit(f"unknown network {name}: cnn-mnist, lenet, ldp-fed or logistic")
+        case "mlp":
+            return nn.Sequential(
+                nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+            )
+        case "cnn-wide":
+            return nn.Sequential(
+                nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10),
+            )  # fmt: skip
+        case "vgg-small":
+            return nn.Sequential(
+                *_pair(3, 32), *_pair(32, 64), *_pair(64, 128),
+                nn.Flatten(), nn.Linear(2048, 128), nn.ReLU(), nn.Linear(128, 10),
+            )  # fmt: skip
+    raise SystemExit(f"unknown network {name}: {', '.join(PARAMETERS)}")
 
 
-PARAMETERS = {"cnn-mnist": 21_840, "lenet": 61_706, "ldp-fed": 29_034, "logistic": 7_850}
+def _pair(before: int, after: int) -> list[nn.Module]:
+    """Two convolutions of 3x3 with group norm, and a pool."""
+    norms = [nn.GroupNorm(8, after) for _ in range(2)]
+    first, second = nn.Conv2d(before, after, 3, padding=1), nn.Conv2d(after, after, 3, padding=1)
+    return [first, norms[0], nn.ReLU(), second, norms[1], nn.ReLU(), nn.MaxPool2d(2)]
+
+
+PARAMETERS = {
+    "cnn-mnist": 21_840, "lenet": 61_706, "ldp-fed": 29_034, "logistic": 7_850, "mlp": 199_210, "cnn-wide": 259_914,
+    "vgg-small": 551_466,
+}  # fmt: skip
+
+
+def shape_for(name: str) -> Shape:
+    """The records that a network takes here."""
+    return COLOURED if name in ("cnn-wide", "vgg-small") else SMALL
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -140,7 +175,7 @@ def federate(job: Job, local: Local) -> Iterator[float]:
 def _work(job: Job, share: range, local: Local, pipe: Any) -> None:
     torch.set_num_threads(1)
     model = network(job.model)
-    clients = [tensors(client, job.records) for client in share]
+    clients = [tensors(client, job.records, job.shape) for client in share]
     pipe.send("ready")
     for _ in range(job.rounds):
         pipe.send(local(job, model, torch.from_numpy(pipe.recv()), clients).numpy())

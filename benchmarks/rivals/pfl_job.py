@@ -85,7 +85,7 @@ def run() -> None:
 
     def dataset(user: int) -> Dataset:
         if user not in records:
-            records[user] = tensors(user, job.records)
+            records[user] = tensors(user, job.records, job.shape)
         return Dataset(raw_data=list(records[user]), user_id=str(user))
 
     model = WithLoss(network(job.model))

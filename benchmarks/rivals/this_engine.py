@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.rivals.job import CLASSES, MEAN, SHAPE, STD, Job, pixels, say
+from benchmarks.rivals.job import CLASSES, MEAN, STD, Job, pixels, say
 from sordino import Recipe, run
 
 OPTIONS = {"ldp-fed": {"norm": "group"}}
@@ -21,8 +23,8 @@ def recipe(job: Job, data: Path) -> Recipe:
             "data": {
                 "source": str(data),
                 "classes": [str(label) for label in range(CLASSES)],
-                "mean": [MEAN],
-                "std": [STD],
+                "mean": [MEAN] * job.shape[0],
+                "std": [STD] * job.shape[0],
             },
             "split": {"kind": "iid", "clients": job.clients},
             "model": {"name": job.model, **({"options": OPTIONS[job.model]} if job.model in OPTIONS else {})},
@@ -39,24 +41,24 @@ def write_records(job: Job, path: Path) -> int:
 
     They are written client by client: memory is for the engine to use.
     """
-    first = [pixels(client, job.records) for client in range(min(job.clients, 10))]
+
+    def pieces(part: int, clients: int) -> Iterator[NDArray[np.generic]]:
+        return (pixels(client, job.records, job.shape)[part] for client in range(clients))
+
+    few = min(job.clients, 10)
     parts = {
-        "x_train": (
-            (job.clients * job.records, *SHAPE),
-            np.uint8,
-            (pixels(k, job.records)[0] for k in range(job.clients)),
-        ),
-        "y_train": ((job.clients * job.records,), np.int64, (pixels(k, job.records)[1] for k in range(job.clients))),
-        "x_test": ((len(first) * job.records, *SHAPE), np.uint8, (x for x, _ in first)),
-        "y_test": ((len(first) * job.records,), np.int64, (y for _, y in first)),
+        "x_train": ((job.clients * job.records, *job.shape), np.uint8, pieces(0, job.clients)),
+        "y_train": ((job.clients * job.records,), np.int64, pieces(1, job.clients)),
+        "x_test": ((few * job.records, *job.shape), np.uint8, pieces(0, few)),
+        "y_test": ((few * job.records,), np.int64, pieces(1, few)),
     }
     size = 0
     with zipfile.ZipFile(path, "w") as archive:
-        for name, (shape, kind, pieces) in parts.items():
+        for name, (shape, kind, values) in parts.items():
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(kind)), "fortran_order": False, "shape": shape}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array_header_1_0(file, header)
-                for piece in pieces:
+                for piece in values:
                     file.write(piece.tobytes())
                     size += piece.nbytes if name.endswith("_train") else 0
     return size

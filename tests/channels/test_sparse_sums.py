@@ -112,6 +112,12 @@ def test_a_client_goes_on_where_it_was_in_another_process(step):
     assert np.array_equal(held.server.total(), sum(held.vectors.values()))
 
 
+def test_what_a_client_of_an_earlier_version_kept_is_refused():
+    kept = Round(session()).clients[next(iter(Round(session()).clients))].kept()
+    with pytest.raises(SumRefused):
+        SumClient.restored({name: value for name, value in kept.items() if name not in ("holders", "wards")})
+
+
 def test_with_identities_the_keys_of_all_peers_are_signed():
     agreed = session()
     held = Round(agreed, identities=identities(vectors(agreed)))

@@ -1,8 +1,10 @@
 """`sordino.run`: every mechanism, aggregation, selection, model and source of data, from the recipe to the report."""
 
+import gc
 import importlib
 import json
 import math
+import weakref
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -727,3 +729,33 @@ def test_every_rule_that_reads_what_clients_set_aside_is_a_release_of_all_of_the
     assert list(who) == [0, 1, 2] and isinstance(scores.guarantees[0].loss, Infinite)
     assert not score_releases({**settings, "rounds.stop_on": "test"}, 3)
     assert not score_releases(recipe({"data.validation": 0.2}).settings(), 3)
+
+
+class _Held(Observer):
+    """Notes whether the records that a run was wired with are still in memory when a round is over."""
+
+    def __init__(self) -> None:
+        self.wired: Any = None
+        self.found: list[bool] = []
+
+    def round(self, *_: Any) -> None:
+        gc.collect()
+        self.found.append(self.wired() is not None)
+
+
+def test_a_run_with_workers_holds_its_records_once(tmp_path, monkeypatch):
+    """They lie in files that all processes map: a million clients' records need not be there twice."""
+    x = np.random.default_rng(1).integers(0, 255, (60, 1, 8, 8), np.uint8)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=np.arange(60) % 10, x_test=x[:10], y_test=np.arange(10))
+    classes = [str(k) for k in range(10)]
+    given = recipe({"data": {"source": str(tmp_path / "own.npz"), "classes": classes, "mean": [127], "std": [64]}})
+    watch = _Held()
+
+    def wired(*given: Any) -> Any:
+        federation = wire(*given)
+        watch.wired = weakref.ref(federation.dataset.train.x)
+        return federation
+
+    monkeypatch.setattr("sordino.runs.simulation.wire", wired)
+    sordino.run(given, folder=tmp_path / "run", workers=2, observer=watch)
+    assert watch.found == [False] * given.rounds.count

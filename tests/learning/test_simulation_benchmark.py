@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import simulation
-from benchmarks.rivals.job import PARAMETERS, SHAPE, Job, flat, load, network, tensors
+from benchmarks.rivals.job import PARAMETERS, Job, flat, load, network, shape_for, tensors
 from benchmarks.rivals.plain_loop import one_after_the_other
 from benchmarks.rivals.this_engine import OPTIONS
 from benchmarks.simulation import ENGINE, FLOWER, LIMIT, LOOP, PFL, Figure, Plan, Run
@@ -22,11 +22,11 @@ from sordino.learning import models
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_rivals_networks_are_the_engines(name: str) -> None:
     """Equal parameter by parameter in shape, and equal in what they compute from equal values."""
-    ours, theirs = models.build(name, input_shape=SHAPE, classes=10, **OPTIONS.get(name, {})), network(name)
+    ours, theirs = models.build(name, input_shape=shape_for(name), classes=10, **OPTIONS.get(name, {})), network(name)
     assert [p.shape for p in ours.parameters()] == [p.shape for p in theirs.parameters()]
     assert len(flat(theirs)) == PARAMETERS[name]
     load(theirs, flat(ours))
-    x, _ = tensors(0, 5)
+    x, _ = tensors(0, 5, shape_for(name))
     assert torch.allclose(ours(x), theirs(x), atol=1e-5)
 
 

@@ -427,7 +427,9 @@ class SumClient:
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any], identity: Identity | None = None) -> SumClient:
-        """The client that `kept` described."""
+        """The client that `kept` described; what an earlier version kept is refused."""
+        if "holders" not in kept:
+            raise SumRefused("this client stopped in a sum that an earlier version began: the sum has to begin anew")
         own = cls(
             Session(**kept["session"]), kept["client"], identity=identity, invited=kept["invited"],
             pledge=kept["pledge"],

@@ -20,7 +20,7 @@ import sysconfig
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,6 +191,10 @@ class RayPool:
                 stacklevel=2,
             )
 
+    def has(self, worker: _RayWorker) -> bool:
+        """Whether a worker is one of the crew still, as far as is known."""
+        return self._crew.get(worker.number) is worker
+
     def lose(self, worker: _RayWorker) -> None:
         """Forget a worker that died; its place is free for another one."""
         with self._lock:
@@ -249,6 +253,11 @@ class RayHands:
         queue, busy = JobQueue(jobs), dict[Any, tuple[_RayWorker, Job[object]]]()
         call = (self._run, self._everything, next(self._calls), [self._ray.put(plan.encode())])
         last = time.monotonic()  # when there was anybody
+
+        def give(worker: _RayWorker, crew: Collection[int]) -> None:
+            if (job := queue.next_for(worker.number, crew)) is not None:
+                busy[worker.actor.do.remote(*call, _dumps(job))] = worker, job
+
         while queue or busy:
             left = TICK if deadline is None else min(TICK, max(0.0, deadline - time.monotonic()))
             if left == 0.0:
@@ -256,8 +265,7 @@ class RayHands:
             crew = self._pool.crew()
             taken = {worker.number for worker, _ in busy.values()}
             for number in crew.keys() - taken:
-                if (job := queue.next_for(number, crew)) is not None:
-                    busy[crew[number].actor.do.remote(*call, _dumps(job))] = crew[number], job
+                give(crew[number], crew)
             if crew:
                 last = time.monotonic()
             elif time.monotonic() - last > NOBODY_SECONDS:
@@ -270,11 +278,14 @@ class RayHands:
                     time.sleep(min(left, TICK / 4))
                 continue
             with phase("wait for workers"):
-                ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left)
+                ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left, fetch_local=False)
             if not ready and not queue and left < TICK:
                 return
             for promise in ready:
-                answer = self._answer(promise, *busy.pop(promise), queue)
+                worker, job = busy.pop(promise)
+                if self._pool.has(worker):
+                    give(worker, crew)  # so that it computes while its answer travels
+                answer = self._answer(promise, worker, job, queue)
                 if isinstance(answer, BaseException):
                     raise answer
                 if answer is not None:

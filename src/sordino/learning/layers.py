@@ -1,10 +1,9 @@
 """Layers and a loss for many clients at once, where PyTorch's own rules under `vmap` are slow or mix clients.
 
 Under `vmap` PyTorch turns the convolutions of K clients into one convolution of K groups, which its processor kernels
-compute at half the speed of an ordinary one, and its 2x2 max pooling takes a third of a small network's time. Here a
-convolution is unfolded into one batched matrix product, on arrays whose fastest axis is the batch, so that every copy
-and comparison runs over long stretches of memory. Batch norm of K clients would become one of K times the channels,
-whose sums are rounded differently with K: here clients stay the slowest axis. Cross-entropy would be written out in
+compute at half the speed of an ordinary one, and its 2x2 max pooling takes a third of a small network's time: here they
+are those of convolution.py. Batch norm of K clients would become one of K times the channels, whose sums are rounded
+differently with K: here clients stay the slowest axis. Cross-entropy would be written out in
 Python on every step, after half a second for loading what that needs. On a GPU a dense layer's gradient would come
 turned around, to be copied into place.
 

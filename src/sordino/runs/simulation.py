@@ -109,7 +109,8 @@ def run(
                     work, ledger, hands=_local(federation, work, workers, devices) if ray is None else ray.hands,
                     members=members, releases=federation.releases, prepared=store.belongings(),
                 )  # fmt: skip
-            federation = federation.holding(fleet.work)  # one copy of the records is enough
+            federation = federation.holding(fleet.work)
+            del dataset, own, work  # one copy of the records is enough
             try:
                 whole = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip

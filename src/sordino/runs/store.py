@@ -163,11 +163,12 @@ def run_folder(
     if resume:
         _check_resumed(recipe, RunFolder.open(path), device == REAL)
         check_data(RunFolder.open(path), dataset)
+    check = None if resume or dataset is None else memory.check_of(dataset)
+    del dataset  # this function waits until the run is over, which keeps its records elsewhere
     with alone(path):
         if resume:
             yield RunFolder.open(path)
         else:
-            check = None if dataset is None else memory.check_of(dataset)
             yield RunFolder.create(path, recipe.to_toml(), device=device, code=_digests(recipe), check=check)
 
 
