@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -308,8 +309,9 @@ def test_the_memory_of_nodes_does_not_grow_over_rounds(pool):
     assert memory_later - memory < 10 * vector  # of 40 rounds, each with a plan and reports of that size
 
 
-def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
+@pytest.mark.parametrize("module", [None, ModuleType("ray")], ids=["nothing", "a folder of that name"])
+def test_without_ray_the_extra_is_named(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", module)
     with pytest.raises(RayMissing, match=r"sordino\[ray\]"):
         sordino.run(recipe(), ray="auto")
 

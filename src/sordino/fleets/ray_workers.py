@@ -58,7 +58,9 @@ def _ray() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise RayMissing("Ray is not installed: pip install 'sordino[ray]'") from None
+        ray = None
+    if getattr(ray, "__file__", None) is None:  # a folder called ray, such as Ray leaves in /tmp, is a module too
+        raise RayMissing("Ray is not installed: pip install 'sordino[ray]'")
     return ray
 
 
