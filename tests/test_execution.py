@@ -5,7 +5,7 @@ import torch
 
 from sordino.errors import InvalidInput
 from sordino.runs import execution
-from sordino.runs.execution import WORTH_MEASURING, devices_for, gpu_share, workers_for
+from sordino.runs.execution import WORTH_MEASURING_GPU, devices_for, gpu_share, workers_for
 
 GPUS = [torch.device("cuda:0"), torch.device("cuda:1")]
 
@@ -37,7 +37,12 @@ def test_another_model_is_measured_by_itself():
 
 @pytest.mark.parametrize(
     ("asked", "effort", "clients", "workers"),
-    [(None, WORTH_MEASURING, 100, 6), (None, WORTH_MEASURING, 5, 5), (None, 1.0, 100, 2), (1, WORTH_MEASURING, 100, 1)],
+    [
+        (None, WORTH_MEASURING_GPU, 100, 6),
+        (None, WORTH_MEASURING_GPU, 5, 5),
+        (None, 1.0, 100, 2),
+        (1, WORTH_MEASURING_GPU, 100, 1),
+    ],
     ids=["share of each", "no more than clients", "too short to measure", "as asked"],
 )
 def test_every_gpu_has_its_share_of_workers(asked, effort, clients, workers):

@@ -15,9 +15,10 @@ import pytest
 import sordino
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets import simulated, workers
+from sordino.fleets.tasks import WorkerLost
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
-from sordino.runs import store
+from sordino.runs import simulation, store
 from sordino.runs.observer import Observer
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, left, recipe
 
@@ -424,3 +425,16 @@ def test_a_model_that_changed_in_the_meantime_is_refused(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "grown_before")
     with pytest.raises(InvalidInput, match="grown_before"):
         sordino.run(given, folder=tmp_path / "run", resume=True)
+
+
+def test_a_run_that_lost_its_workers_before_the_first_round_goes_on(tmp_path, monkeypatch):
+    sordino.run(recipe(), folder=tmp_path / "whole")
+
+    def lose(*_: object) -> None:
+        raise WorkerLost("killed")
+
+    with monkeypatch.context() as killed, pytest.raises(WorkerLost):
+        killed.setattr(simulation, "rehearse", lose)
+        sordino.run(recipe(), folder=tmp_path / "parts")
+    sordino.run(recipe(), folder=tmp_path / "parts", resume=True)
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")

@@ -212,6 +212,9 @@ def test_own_networks_of_one_dense_layer_are_linear_heads_and_others_are_not() -
     assert linear_head.of(logistic(), models.one_versus_rest) is None
     assert linear_head.of(nn.Sequential(nn.Linear(6, 3), nn.ReLU()), loss) is None
     assert linear_head.of(cnn(), loss) is None
+    hooked = nn.Linear(6, 3)
+    hooked.register_forward_hook(lambda module, given, scores: 3 * scores)
+    assert linear_head.of(hooked, loss) is None
 
 
 def test_models_so_large_that_sums_would_not_be_exact_are_no_linear_heads() -> None:

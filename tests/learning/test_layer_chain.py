@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,82 @@ def _frozen() -> nn.Module:
 def _shared() -> nn.Module:
     layer = nn.Linear(4, 4)
     return _network(nn.Flatten(), layer, layer)
+
+
+def _dense(*more: nn.Module) -> Network:
+    return _network(nn.Flatten(), nn.Linear(4, 4), *more, nn.Linear(4, 2))
+
+
+def _hooked() -> nn.Module:
+    network = _dense()
+    network[1].register_forward_hook(lambda module, given, scores: 3 * scores)
+    return network
+
+
+def _hooked_before() -> nn.Module:
+    network = _dense()
+    network.register_forward_pre_hook(lambda module, given: (2 * given[0],))
+    return network
+
+
+def _patched() -> nn.Module:
+    network = _dense(nn.ReLU())
+    network[2].forward = torch.square
+    return network
+
+
+def _with_unused_parameter() -> nn.Module:
+    network = _dense()
+    network.unused = nn.Parameter(torch.ones(3))
+    return network
+
+
+def _shared_statistics() -> nn.Module:
+    norm = nn.BatchNorm1d(4, affine=False)
+    return _dense(norm, nn.ReLU(), norm)
+
+
+def _mean_square(scores: Tensor, labels: Tensor) -> Tensor:
+    return (scores - labels.view(-1, *[1] * (scores.ndim - 1))).square().mean()
+
+
+OWN = {
+    "hook": _hooked,
+    "hook before": _hooked_before,
+    "own forward": _patched,
+    "unused parameter": _with_unused_parameter,
+    "shared statistics": _shared_statistics,
+    "norm without shift": lambda: _dense(nn.BatchNorm1d(4, bias=False)),
+    "group norm without shift": lambda: _dense(nn.GroupNorm(1, 4, bias=False)),
+    "images as scores": lambda: _network(nn.Conv2d(1, 2, 2), nn.ReLU()),
+    "flatten twice": lambda: _dense(nn.Flatten()),
+    "activation at the end": lambda: _network(nn.Flatten(), nn.Linear(4, 2), nn.Tanh()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", OWN.values(), ids=OWN)
+def test_a_network_of_ones_own_computes_what_a_real_client_computes(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(4)
+    model, x, y = make(), torch.randn(3, 5, 1, 2, 2), torch.randint(0, 2, (3, 5))
+    own = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    parameters, found = own + 0.05 * torch.randn(3, len(own)), []
+    for execution in (Execution(8), LOOP):
+        stacked = StackedModel(model, _mean_square, execution, torch.device("cpu"))
+        stacked.try_out(x[0])
+        buffers = stacked.initial_buffers(3)
+        found.append((*stacked.gradients(parameters, buffers, Batch(x, y)), buffers))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_labels_may_be_probabilities() -> None:
+    x, y = torch.randn(3, 5, 4), torch.rand(3, 5, 2).softmax(2)
+    parameters = torch.randn(3, 30)
+    one, other = (
+        StackedModel(_dense(), functional.cross_entropy, execution, torch.device("cpu"))
+        .gradients(parameters, {}, Batch(x, y))
+        for execution in (Execution(8), LOOP)
+    )  # fmt: skip
+    torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets import ray_workers
 from sordino.fleets.ray_workers import RayMissing, RayPool
 from sordino.fleets.tasks import WorkerLost
+from sordino.parts.timeline import Timeline
 from sordino.recipe import Recipe
 from sordino.runs.observer import Observer
 from sordino.runs.sweep import Axis, at_the_same_time, points
@@ -116,6 +118,15 @@ def test_an_address_is_enough(cluster, tmp_path):
     given = recipe()
     found = sordino.run(given, ray=cluster.address, workers=1)
     assert np.array_equal(found.parameters, sordino.run(given, workers=1).parameters)
+
+
+@needs_ray
+def test_waiting_for_a_cluster_is_a_phase_of_its_own(cluster):
+    with Timeline() as timeline:
+        sordino.run(recipe(), ray=cluster.address)
+    phases = {span.phase: span.seconds for span in timeline.spans}
+    assert phases["start of workers"] > phases["pre-flight"]  # which waits for them
+    assert "wait for workers" in phases
 
 
 @needs_ray
@@ -298,20 +309,27 @@ def test_the_memory_of_nodes_does_not_grow_over_rounds(pool):
     assert memory_later - memory < 10 * vector  # of 40 rounds, each with a plan and reports of that size
 
 
-def test_without_ray_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
+@pytest.mark.parametrize("module", [None, ModuleType("ray")], ids=["nothing", "a folder of that name"])
+def test_without_ray_the_extra_is_named(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", module)
     with pytest.raises(RayMissing, match=r"sordino\[ray\]"):
         sordino.run(recipe(), ray="auto")
 
 
+WRONG = ["not an address", "127.0.0.1:1", "127.0.0.1:port", "127.0.0.1:99999", "no.invalid:6379"]
+
+
 @needs_ray
-def test_an_address_without_a_cluster_names_the_remedy(cluster, monkeypatch, tmp_path):
+@pytest.mark.parametrize("address", WRONG)
+def test_an_address_without_a_cluster_names_the_remedy_without_ray_s_minutes(address, monkeypatch, tmp_path):
     import ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert not ray.is_initialized()
+    if ":" in address:
+        monkeypatch.setattr(ray, "init", None)
     with pytest.raises(InvalidInput, match="ray start --head"):
-        sordino.run(recipe(), ray="not an address", folder=tmp_path / "run")
+        sordino.run(recipe(), ray=address, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

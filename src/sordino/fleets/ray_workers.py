@@ -14,6 +14,7 @@ import itertools
 import os
 import signal
 import site
+import socket
 import sys
 import sysconfig
 import threading
@@ -32,6 +33,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.tasks import Job, JobQueue, T_co, Work, WorkerLost, attempt
 from sordino.fleets.workers import NoRoom
 from sordino.parts.hardware import check_workers
+from sordino.parts.timeline import phase
 from sordino.wire.messages import Plan
 
 QUIET = {
@@ -40,6 +42,7 @@ QUIET = {
 }
 TICK = 1.0  #: seconds after which somebody who waits looks who has come and gone
 LOOK_SECONDS = 5.0  #: between two looks at the cluster
+CONNECT_SECONDS = 10.0  #: for the first machine of a cluster to be reached
 NOBODY_SECONDS = 180.0  #: without any worker, before a run is given up
 
 
@@ -55,7 +58,9 @@ def _ray() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise RayMissing("Ray is not installed: pip install 'sordino[ray]'") from None
+        ray = None
+    if getattr(ray, "__file__", None) is None:  # a folder called ray, such as Ray leaves in /tmp, is a module too
+        raise RayMissing("Ray is not installed: pip install 'sordino[ray]'")
     return ray
 
 
@@ -112,8 +117,9 @@ class RayPool:
             return False
         before = signal.getsignal(signal.SIGTERM)
         try:
+            _reach(address)
             self._ray.init(address=address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
+        except (OSError, ValueError, OverflowError, RuntimeError, self._ray.exceptions.RayError) as error:
             raise InvalidInput(
                 f"no Ray cluster was found at {address} ({_first_line(error)}). This machine has to be one of its "
                 "nodes: 'ray start --head' on the first, 'ray start --address=HOST:6379' on all others"
@@ -270,9 +276,11 @@ class RayHands:
                     "lost: start nodes (ray start), or leave out --ray, and go on with --resume"
                 )
             if not busy:
-                time.sleep(min(left, TICK / 4))
+                with phase("start of workers"):
+                    time.sleep(min(left, TICK / 4))
                 continue
-            ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left, fetch_local=False)
+            with phase("wait for workers"):
+                ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=left, fetch_local=False)
             if not ready and not queue and left < TICK:
                 return
             for promise in ready:
@@ -301,6 +309,13 @@ class RayHands:
         """Let the workers forget this run."""
         for worker in list(self._pool._crew.values()):
             worker.actor.forget.remote(self._run)
+
+
+def _reach(address: str) -> None:
+    """Look whether anybody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def _first_line(error: BaseException) -> str:

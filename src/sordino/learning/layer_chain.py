@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.learning.convolution import BATCH_LAST, BATCH_SECOND, Convolution, pool, pool_gradient
-from sordino.learning.models import MaskedDropout, Network
+from sordino.learning.models import MaskedDropout, Network, computes_by_class
 
 aten = torch.ops.aten
 Tensors = Mapping[str, Tensor]  #: `[K, ...]` by the model's names
@@ -248,6 +248,8 @@ class _ToVectors(StackedLayer):
         return (x.permute(BATCH_SECOND) if self._images else x).flatten(2)
 
     def backward(self, gradient: Tensor, tensors: Tensors, found: Tensors, further: bool) -> Tensor:
+        if not self._images:
+            return gradient.view(self._shape)
         k, c, h, w, b = self._shape
         return gradient.reshape(k, b, c, h, w).permute(BATCH_LAST).contiguous()
 
@@ -269,7 +271,17 @@ def _pool(name: str, layer: nn.MaxPool2d, images: Images) -> StackedLayer | None
 
 
 def _batch_norm(name: str, layer: nn.modules.batchnorm._BatchNorm, images: Images) -> StackedLayer | None:
-    return _NormByChannel(name, layer) if layer.training and images == isinstance(layer, nn.BatchNorm2d) else None
+    plain = layer.training and images == isinstance(layer, nn.BatchNorm2d) and _scales_and_shifts(layer)
+    return _NormByChannel(name, layer) if plain else None
+
+
+def _group_norm(name: str, layer: nn.GroupNorm, images: Images) -> StackedLayer | None:
+    return _NormByRecord(name, layer) if _scales_and_shifts(layer) else None
+
+
+def _scales_and_shifts(layer: nn.Module) -> bool:
+    """Whether a norm has both parameters or neither."""
+    return (layer.weight is None) == (layer.bias is None)
 
 
 RULES: dict[type[nn.Module], Rule] = {
@@ -279,12 +291,15 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.ReLU: lambda name, layer, images: _Relu(),
     nn.ELU: lambda name, layer, images: _Elu() if layer.alpha == 1 else None,
     nn.Tanh: lambda name, layer, images: _Tanh(),
-    nn.GroupNorm: lambda name, layer, images: _NormByRecord(name, layer),
+    nn.GroupNorm: _group_norm,
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
     nn.Flatten: lambda name, layer, images: _ToVectors(images) if (layer.start_dim, layer.end_dim) == (1, -1) else None,
     MaskedDropout: lambda name, layer, images: _Dropout(images),
 }
+
+
+WITH_PARAMETERS = (_Dense, _Conv, _Norm)
 
 
 class LayerChain:
@@ -294,14 +309,17 @@ class LayerChain:
         self._layers = layers
         self._dropouts = [layer for layer in layers if isinstance(layer, _Dropout)]
         #: nothing before it has parameters
-        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, _Dense | _Conv | _Norm))
+        self._first = next(k for k, layer in enumerate(layers) if isinstance(layer, WITH_PARAMETERS))
 
     @classmethod
     def of(cls, model: nn.Module) -> LayerChain | None:
-        """The chain of a network that begins with a convolution or `flatten`; None where a layer is not covered."""
-        every = list(model.named_parameters(remove_duplicate=False))
-        shared = len(every) != len(list(model.parameters()))
-        if type(model) is not Network or not every or shared or not all(own.requires_grad for _, own in every):
+        """The chain of a network from a convolution or `flatten` to vectors; None where anything is not covered."""
+        if type(model) is not Network or not computes_by_class(model):
+            return None
+        every = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+        shared = len({id(own) for _, own in every}) != len(every)
+        uncovered = {name for name, _ in model.named_parameters()}
+        if not uncovered or shared or not all(own.requires_grad for own in model.parameters()):
             return None
         named = [(name, part) for name, part in model._modules.items() if part is not None]
         images = type(named[0][1]) is nn.Conv2d
@@ -315,7 +333,9 @@ class LayerChain:
                 return None
             layers.append(layer)
             images = images and not isinstance(layer, _ToVectors)
-        return cls(layers)
+            if isinstance(layer, WITH_PARAMETERS):
+                uncovered -= {f"{name}.weight", f"{name}.bias"}
+        return None if images or uncovered else cls(layers)
 
     def gradients(self, tensors: Tensors, x: Tensor, masks: Sequence[Tensor], slope: Slope, found: Tensors) -> Tensor:
         """Losses `[K]`; the gradients of all parameters are written to `found`, buffers of `tensors` move on."""

@@ -340,7 +340,7 @@ def exponentials(device: torch.device) -> Tensor:
 
 def of(model: nn.Module, loss: Loss) -> LinearHead | None:
     """The linear head that a model is, if it is one: a single dense layer, flattened before, under cross-entropy."""
-    if type(model) not in (models.Network, nn.Sequential, nn.Linear):
+    if type(model) not in (models.Network, nn.Sequential, nn.Linear) or not models.computes_by_class(model):
         return None
     if loss not in (functional.cross_entropy, models.cross_entropy):
         return None

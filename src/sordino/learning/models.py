@@ -725,6 +725,18 @@ def frozen_parts(module: nn.Module) -> set[nn.Module]:
     return found
 
 
+def computes_by_class(module: nn.Module) -> bool:
+    """Whether all parts compute what their classes say: no hooks, and no object with a `forward` of its own."""
+    return not any(
+        "forward" in vars(part)
+        or part._forward_pre_hooks
+        or part._forward_hooks
+        or part._backward_pre_hooks
+        or part._backward_hooks
+        for part in module.modules()
+    )
+
+
 def set_training(module: nn.Module) -> None:
     """Put a module into training mode, but its frozen parts into evaluation mode: they stay as they were built."""
     module.train()

@@ -271,11 +271,13 @@ class StackedModel:
 
     def _slope(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient of each client's loss by its scores `[w, B, ...]`, and the losses `[w]`."""
-        if self._loss in (cross_entropy, functional.cross_entropy):
+        classes = labels.dtype == torch.int64 and labels.ndim == 2  # others may be probabilities
+        if classes and self._loss in (cross_entropy, functional.cross_entropy):
             return cross_entropy_slope(scores, labels)
         with self._kernels:
-            loss = vmap(self._loss)(scores.requires_grad_(), labels)
-        (gradient,) = torch.autograd.grad(loss.sum(), scores)
+            leaf = scores.detach().requires_grad_()  # the chain still needs the scores as they are
+            loss = vmap(self._loss)(leaf, labels)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
         return gradient, loss.detach()
 
     def _gradients_of(self, inputs: Sequence[Tensor]) -> tuple[Output, ...]:

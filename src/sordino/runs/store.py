@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.tasks import WorkerLost
 from sordino.learning import memory
 from sordino.learning.examples import Dataset
 from sordino.parts import registry
@@ -213,9 +214,11 @@ def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
 
 @contextmanager
 def free_if_refused(folder: RunFolder | None, *, resume: bool) -> Iterator[None]:
-    """A run that is refused before its first round leaves its folder free for the next attempt."""
+    """A run that is refused before its first round leaves its folder free; one that lost its workers can go on."""
     try:
         yield
+    except WorkerLost:
+        raise
     except SordinoError:
         if folder is not None and not resume:
             shutil.rmtree(folder.checkpoint, ignore_errors=True)
