@@ -54,7 +54,7 @@ def reconstructed(table: AliasTable) -> list[int]:
     """
     cells, step = 1 << table.bits, 1 << table.bits
     counts = [0] * cells
-    for i, (threshold, alias) in enumerate(zip(table._threshold.tolist(), table._alias.tolist(), strict=True)):
+    for i, (threshold, alias) in enumerate(zip(table.thresholds.tolist(), table.aliases.tolist(), strict=True)):
         below = max(0, -(-(threshold - i) // step))
         counts[i] += below
         counts[alias] += TOTAL // cells - below
@@ -73,13 +73,13 @@ def test_an_alias_table_draws_exactly_its_weights(given_weights: list[int]) -> N
 def test_drawing_follows_the_thresholds_at_every_edge(given_weights: list[int], words: list[int]) -> None:
     table = AliasTable(given_weights)
     edges = {0, 1, 2**64 - 1, 2**63, *words}
-    for cell, threshold in enumerate(table._threshold.tolist()):
+    for cell, threshold in enumerate(table.thresholds.tolist()):
         for low in (cell, (1 << table.bits) - 1):
             edges |= {w for w in (threshold - 1, threshold, threshold + low, low) if 0 <= w < TOTAL}
     drawn = table.draw(np.array(sorted(edges), dtype=np.uint64)).tolist()
     for word, index in zip(sorted(edges), drawn, strict=True):
         cell = word % (1 << table.bits)
-        assert index == (cell if word < int(table._threshold[cell]) else int(table._alias[cell]))
+        assert index == (cell if word < int(table.thresholds[cell]) else int(table.aliases[cell]))
         assert given_weights[index] > 0
 
 
