@@ -6,6 +6,8 @@
 Machines are noisy: what counts are the ratios, all taken in the same run. Each figure is the best of several passes,
 and the passes of all candidates are interleaved. The float rivals compute the same gradients without the grid: a linear
 head's by its rank-one form (in float32 and float64), another network's by the same loop and by vmap, sixteen at a time.
+The measure of a head is its two matrix products alone, in float32 and in the layout that is fastest. Exact scores take
+a product with two digits of every weight, because float32 has 24 bits: these products alone are the second measure.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from benchmarks.mechanisms import verdict
 from benchmarks.simulation import insert
 from sordino.learning import models
 from sordino.learning.linear_head import LinearHead, split_clip
@@ -39,11 +42,16 @@ ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "private-sums.json"
 PAGE = ROOT.parent / "docs" / "performance.md"
 PASSES = 7
+HEAD_PASSES = 25  #: of calls that take milliseconds
+WANTED = 0.8  #: of a linear head in float32, and of the matrix products alone
 CLIP, STEPS = 1.0, 2**20
 CPU = torch.device("cpu")
+PRODUCTS = "its two matrix products alone, float32"
+DIGIT_PRODUCTS = "its two matrix products alone, with digits of weights"
 #: what the page shows: whole numbers beside floats, for a linear head, for a network and for noise
 SHOWN = {
-    "linear head, 12,000 x 784 (records)": ("whole", "float32"),
+    "linear head, 12,000 x 784 (records)": (PRODUCTS, DIGIT_PRODUCTS, "whole", "float32"),
+    "linear head, 6,000 x 3,969 (records)": (PRODUCTS, DIGIT_PRODUCTS, "whole", "float32"),
     "cnn-mnist, 21,840 parameters (records)": ("whole, one at a time (a real client)", "floats, one at a time"),
     "noise": ("numpy normal sampler", "discrete Gaussian, sigma 2^20"),
 }
@@ -77,14 +85,16 @@ def head_rates(records: int, features: int, classes: int = 10) -> dict[str, floa
     flat = torch.cat([weight[:, :-1].reshape(-1), weight[:, -1]])
     head = LinearHead(features, classes, True)
     kept, wide, double = head.rounded(x, STEPS), x.double(), weight.double()
-    plain, residual = weight[:, :-1].T.contiguous(), torch.randn(classes, records, generator=rng)
+    plain, residual = weight[:, :-1].contiguous(), torch.randn(classes, records, generator=rng)
+    digits = head.weights(flat).digits(kept.longest).digits[:, :-1].contiguous()
     seconds = best({
         "whole": lambda: head.sums(head.weights(flat), kept, y, CLIP, split_clip(STEPS)[1]),
         "rounding records, once": lambda: head.rounded(x, STEPS),
         "float32": lambda: float_head(weight, x, y),
         "float64": lambda: float_head(double, wide, y),
-        "its two matrix products alone, float32": lambda: (x @ plain, residual @ x),
-    })  # fmt: skip
+        PRODUCTS: lambda: (plain @ x.T, residual @ x),
+        DIGIT_PRODUCTS: lambda: (digits @ x.T, residual @ x),
+    }, HEAD_PASSES)  # fmt: skip
     return {name: records / value for name, value in seconds.items()}
 
 
@@ -142,10 +152,9 @@ def goals(found: Found) -> list[list[str]]:
     """What is wanted, and what was measured."""
     rows = []
     for title in (name for name in found if name.startswith("linear head")):
-        ratio = found[title]["whole"] / found[title]["float32"]
-        rows.append(
-            [f"{title}: whole numbers / float32", f"{ratio:.2f}", ">= 0.8", "met" if ratio >= 0.8 else "missed"]
-        )
+        for beside in ("float32", PRODUCTS, DIGIT_PRODUCTS):
+            ratio = found[title]["whole"] / found[title][beside]
+            rows.append([*verdict(f"{title}: whole numbers / {beside}", ratio, WANTED)])
     for name, rate in found["noise"].items():
         if name.startswith("discrete"):
             met = "met" if rate >= 25e6 else "missed"

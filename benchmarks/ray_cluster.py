@@ -30,6 +30,7 @@ from benchmarks.simulation import PAGE, Goal, Rows, insert, show
 from sordino import Recipe, run
 from sordino.fleets import ray_workers
 from sordino.fleets.ray_workers import RayPool
+from sordino.fleets.simulated import TASK_CLIENTS
 from sordino.fleets.tasks import Work
 from sordino.fleets.workers import Hands, Workers
 from sordino.methods.interface import Bench
@@ -45,7 +46,7 @@ JOBS = (
 )
 EMPTY_JOBS = 2_000  #: to count how many jobs a second are handed out and back
 WANTED = 0.95  #: of the speed of local workers, at least, on the cluster
-FULL_TASK, MACHINES, CORES, CROWD = 64, 10, 16, 1_000_000  #: what the calculation is about
+FULL_TASK, MACHINES, CORES, CROWD = TASK_CLIENTS, 10, 16, 1_000_000  #: what the calculation is about
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

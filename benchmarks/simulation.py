@@ -376,15 +376,14 @@ def _speed(plan: Plan) -> Rows:
     last = plan.steady[-1]
     for candidate in CANDIDATES:
         figures = [section.figures[candidate.name] for section in plan.steady]
-        why = next((figure.why for figure in figures if figure.why), "")
-        if why:
-            rows.append([candidate.name, f"not measured: {why}", *[""] * (len(heads) + 3)])
+        if figures[-1].why:
+            rows.append([candidate.name, f"not measured: {figures[-1].why}", *[""] * (len(heads) + 3)])
             continue
         seconds = plan.short.seconds(candidate)
         rows.append(
             [
                 candidate.name,
-                *(f"{figure.rate:,.0f}" for figure in figures),
+                *(f"not measured: {figure.why}" if figure.why else f"{figure.rate:,.0f}" for figure in figures),
                 f"{last.rate(candidate) / last.rate(LOOP):.2f}",
                 f"{last.rate(candidate) / last.rate(LIMIT):.2f}",
                 "" if math.isnan(seconds) else f"{seconds:.1f} s",

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from benchmarks.rivals.job import SMALL, tensors
+from benchmarks.rivals.job import SMALL
+from benchmarks.rivals.networks import tensors
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD

@@ -65,6 +65,7 @@ PLACES = {
     "shuffler/test_page.py": "unit",
     "shuffler/test_store.py": "unit",
     "survival": "network",
+    "test_cli_attack.py": "process",
     "test_cli_audit.py": "process",
     "test_cli_model.py": "process",
     "test_cli_run.py": "process",
@@ -118,3 +119,21 @@ def inside_its_layer(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if left_by and layers_of(request.node) == ["unit"]:
         pytest.fail(f"a unit test must stay in its process, and this one used {', '.join(sorted(left_by))}")
+
+
+@pytest.fixture(params=["complete", "sparse"])
+def sum_graph(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Secure sums of a few clients by either protocol; on the sparse graph each draws all others, and half must stay.
+
+    So few clients would draw nobody by the rule: no neighbourhood of theirs keeps the probability that it promises.
+    """
+    from sordino.channels.neighbours import Neighbourhood
+    from sordino.channels.secure_sum import Summed
+
+    def few(self: object, clients: int, upload: object, group: int) -> Neighbourhood:
+        return Neighbourhood(clients - 1, (clients - 1) // 2 + 1)
+
+    graph: str = request.param
+    if graph == "sparse":
+        monkeypatch.setattr(Summed.Spec, "neighbourhood", few)
+    return graph

@@ -52,6 +52,23 @@ def test_the_list_says_what_each_recipe_is() -> None:
     assert "fedavg, two-point" in text
 
 
+def test_the_list_agrees_with_the_recipes_as_they_are_loaded() -> None:
+    """It is read without loading any part, so that defaults of methods are written down a second time."""
+    for row in as_json():
+        recipe = Recipe.load(row["name"])
+        mechanism = getattr(recipe.method, "mechanism", None)
+        assert row == {
+            "name": recipe.name,
+            "summary": recipe.summary,
+            "data": recipe.data.source,
+            "clients": recipe.number_of_clients,
+            "model": recipe.model.name,
+            "method": recipe.method.name,
+            "mechanism": None if mechanism is None else mechanism.name,
+            "paper": recipe.paper or None,
+        }
+
+
 @pytest.mark.parametrize(
     ("columns", "shown", "left_out"),
     [

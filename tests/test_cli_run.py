@@ -463,3 +463,24 @@ def test_a_comparison_is_written_into_a_folder_and_never_over_a_file(tiny, tmp_p
 
 def test_comparing_what_is_no_run_is_refused(tmp_path):
     assert "holds none" in sordino("compare", tmp_path, exit_code=1).stderr
+
+
+def test_an_interrupt_after_the_command_is_over_changes_nothing():
+    """PyTorch takes a while to be unloaded, and Python has let go of its handlers by then."""
+    late = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['sordino', '--version']\n"
+        "from sordino.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_while_text_is_executed_ends_like_any_other(tmp_path):
+    """Python remembers such an interrupt, and ends by the signal: dataclasses execute text when they are loaded."""
+    (tmp_path / "interrupted.py").write_text("def load(**_):\n    exec('raise KeyboardInterrupt')\n")
+    (tmp_path / "tiny.toml").write_text(recipe({"data": {"source": "interrupted:load"}}).to_toml())
+    done = subprocess.run([sys.executable, "-m", "sordino", "run", "tiny.toml"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 130

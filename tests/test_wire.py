@@ -85,17 +85,25 @@ def test_invitations_and_receipts_are_read():
     assert Seal(wire.KEY).head(wire.FEDERATION, GOLDEN["receipt"]) == "11" * 32
 
 
-def test_a_secure_sum_is_read_by_a_server_that_draws_nothing():
+@pytest.mark.parametrize("kind", wire.SUMS)
+def test_a_secure_sum_is_read_by_a_server_that_draws_nothing(kind):
     """Fed with the recorded answers, the server sends the recorded requests, and finds the sum."""
-    assert secagg.Session.decode(GOLDEN["sum-session"]) == wire.session()
-    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
+    assert secagg.Session.decode(GOLDEN[f"{kind}-session"]) == wire.session(kind)
+    server = secagg.SumServer(wire.session(kind), (*wire.SUMS[kind], 9))
     for step in secagg.STEPS:
         for client, request in server.requests(step).items():
-            if (answer := GOLDEN.get(f"sum-{step}-from-{client}")) is not None:
-                assert request == GOLDEN[f"sum-{step}-to-{client}"]
+            if (answer := GOLDEN.get(f"{kind}-{step}-from-{client}")) is not None:
+                assert request == GOLDEN[f"{kind}-{step}-to-{client}"]
                 server.receive(step, client, answer)
-    assert server.summed == tuple(wire.ADDED)
-    assert server.total().tolist() == np.sum([INDEX["sum"][str(c)] for c in wire.ADDED], axis=0).tolist()
+    assert server.summed == tuple(wire.SUMS[kind])
+    assert server.total().tolist() == np.sum(list(INDEX[kind].values()), axis=0).tolist()
+
+
+def test_every_step_of_both_sums_is_recorded_both_ways():
+    for kind, added in wire.SUMS.items():
+        there = {step: (*added, 9) if step in ("keys", "shares") else tuple(added) for step in secagg.STEPS}
+        wanted = {f"{kind}-{step}-{way}-{c}" for step in there for c in there[step] for way in ("to", "from")}
+        assert wanted == {name for name in GOLDEN if name.startswith(f"{kind}-") and name[-1].isdigit()}
 
 
 def test_the_plan_comes_with_the_invitation_to_a_sum():
@@ -135,12 +143,13 @@ READERS = {
     "receipt": lambda raw: Seal(wire.KEY).head(wire.FEDERATION, raw),
     "envelopes-body-0": Body.decode,
     "envelopes-batch": lambda raw: open_batch(raw, wire.terms(), SERVER),
-    "sum-keys-from-0": lambda raw: _server_at_keys().receive("keys", 0, raw),
+    "sum-keys-from-0": lambda raw: _server_at_keys("sum").receive("keys", 0, raw),
+    "sparse-sum-keys-from-0": lambda raw: _server_at_keys("sparse-sum").receive("keys", 0, raw),
 }
 
 
-def _server_at_keys():
-    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
+def _server_at_keys(kind):
+    server = secagg.SumServer(wire.session(kind), (*wire.SUMS[kind], 9))
     server.requests("keys")
     return server
 
@@ -158,7 +167,7 @@ def test_the_page_names_every_golden_file_and_every_magic():
     magics = {data[:2].decode() for name, data in GOLDEN.items() if name in READERS}
     assert magics == {"SC", "SK", "SP", "SR", "SQ", "SA", "SI", "SH", "SE", "SB", "SS"}
     assert all(f"`{magic}`" in text for magic in magics)
-    steps = (re.sub(r"^sum-[a-z]+-(to|from)", r"sum-STEP-\1", name) for name in GOLDEN)
+    steps = (re.sub(r"^(sparse-sum|sum)-[a-z]+-(to|from)", r"\1-STEP-\2", name) for name in GOLDEN)
     families = {re.sub(r"-\d$", "", name) for name in steps}
     missing = [name for name in families if f"`{name}" not in text]
     assert not missing

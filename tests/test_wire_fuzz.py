@@ -52,6 +52,7 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "invitation": Invitation.decode,
     "receipt": lambda raw: Seal(wire.KEY).head(wire.FEDERATION, raw),
     "sum-session": secagg.Session.decode,
+    "sparse-sum-session": secagg.Session.decode,
     "sum-keys-to-0": secagg.invitation,
     "sum-invitation": secure_sum.plan_in,
     "terms": Terms.from_json,
@@ -232,25 +233,24 @@ def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, a
 # --- a secure sum -----------------------------------------------------------------------------------------------------
 
 
-def server_at(step: str) -> secagg.SumServer:
+def server_at(step: str, kind: str) -> secagg.SumServer:
     """A server that has heard everybody up to a step, and nobody in it."""
-    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
+    server = secagg.SumServer(wire.session(kind), (*wire.SUMS[kind], 9))
     for at in secagg.STEPS:
         asked = server.requests(at)
         if at == step:
             break
         for client in asked:
-            if (answer := GOLDEN.get(f"sum-{at}-from-{client}")) is not None:
+            if (answer := GOLDEN.get(f"{kind}-{at}-from-{client}")) is not None:
                 server.receive(at, client, answer)
     return server
 
 
-def client_at(step: str, number: int = 2) -> secagg.SumClient:
-    with wire.drawn_from(f"client {number}"):
-        client = secagg.SumClient(wire.session(), number)
+def client_at(step: str, kind: str, number: int = 2) -> secagg.SumClient:
+    client = wire.sum_client(number, kind)
     for at in secagg.STEPS[: secagg.STEPS.index(step)]:
         with wire.drawn_from(f"client {number} {at}"):
-            client.answer(at, GOLDEN[f"sum-{at}-to-{number}"], vector(number) if at == "masked" else None)
+            client.answer(at, GOLDEN[f"{kind}-{at}-to-{number}"], vector(number) if at == "masked" else None)
     return client
 
 
@@ -258,29 +258,31 @@ def vector(number: int) -> np.ndarray:
     return np.array(wire.ADDED[number], np.int64)
 
 
+@pytest.mark.parametrize("kind", wire.SUMS)
 @pytest.mark.parametrize("step", secagg.STEPS)
 @settings(max_examples=25, deadline=SLOW)
 @given(data=st.data())
-def test_the_server_of_a_sum_takes_an_answer_or_refuses_it_in_words(step, data):
-    server = server_at(step)
+def test_the_server_of_a_sum_takes_an_answer_or_refuses_it_in_words(kind, step, data):
+    server = server_at(step, kind)
     try:
-        server.receive(step, 2, data.draw(hostile(GOLDEN[f"sum-{step}-from-2"])))
+        server.receive(step, 2, data.draw(hostile(GOLDEN[f"{kind}-{step}-from-2"])))
     except SordinoError as refused:
         assert str(refused)
 
 
+@pytest.mark.parametrize("kind", wire.SUMS)
 @pytest.mark.parametrize("step", secagg.STEPS)
 @settings(max_examples=25, deadline=SLOW)
 @given(data=st.data())
-def test_a_client_of_a_sum_answers_a_request_or_refuses_it_and_then_falls_silent(step, data):
-    client = client_at(step)
-    request = data.draw(hostile(GOLDEN[f"sum-{step}-to-2"]))
+def test_a_client_of_a_sum_answers_a_request_or_refuses_it_and_then_falls_silent(kind, step, data):
+    client = client_at(step, kind)
+    request = data.draw(hostile(GOLDEN[f"{kind}-{step}-to-2"]))
     try:
         client.answer(step, request, vector(2) if step == "masked" else None)
     except SordinoError as refused:
         assert str(refused)
         with pytest.raises(SordinoError):
-            client.answer(step, GOLDEN[f"sum-{step}-to-2"], vector(2) if step == "masked" else None)
+            client.answer(step, GOLDEN[f"{kind}-{step}-to-2"], vector(2) if step == "masked" else None)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn import functional
 
-from benchmarks.rivals.job import Job, network, say, tensors
+from benchmarks.rivals.job import Job, say
+from benchmarks.rivals.networks import network, tensors
 
 logging.getLogger("flwr").setLevel(logging.ERROR)
 

@@ -46,7 +46,8 @@ def run() -> None:
     from torch import Tensor, nn
     from torch.nn import functional
 
-    from benchmarks.rivals.job import Job, network, say, tensors
+    from benchmarks.rivals.job import Job, say
+    from benchmarks.rivals.networks import network, tensors
 
     class WithLoss(nn.Module):
         """A network as pfl wants it, with its loss and its metrics."""

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.rivals.job import Job, federate, flat, load, say
+from benchmarks.rivals.job import Job, say
+from benchmarks.rivals.networks import federate, flat, load
 
 
 def one_after_the_other(job: Job, model: nn.Module, start: Tensor, clients: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -4,6 +4,7 @@ import sordino
 outcome = sordino.run(sordino.Recipe.load("quickstart"), folder="runs/quickstart")
 print(outcome.accuracy, outcome.statement.lead.proven)
 found = sordino.audit("runs/quickstart")
+leaks = sordino.attack("runs/quickstart").leaks
 model = sordino.load_model("runs/quickstart")
 """
 
@@ -11,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sordino.audits.run_attack import attack
     from sordino.audits.run_audit import audit
     from sordino.client import Client
     from sordino.errors import SordinoError
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Client", "Mechanism", "Method", "Observer", "Outcome", "Recipe", "SordinoError", "audit", "load_model", "load_run",
-    "run",
+    "Client", "Mechanism", "Method", "Observer", "Outcome", "Recipe", "SordinoError", "attack", "audit", "load_model",
+    "load_run", "run",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,6 +40,7 @@ _HOMES = {
     "Outcome": "runs.outcome",
     "Recipe": "recipe",
     "SordinoError": "errors",
+    "attack": "audits.run_attack",
     "audit": "audits.run_audit",
     "load_model": "runs.model_file",
     "load_run": "runs.loaded_run",

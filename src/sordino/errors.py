@@ -31,3 +31,7 @@ class LedgerUnavailable(SordinoError):
 
 class ReportCompacted(SordinoError):
     """This plan was answered before, and only the hash of that report is kept: it cannot be sent or drawn again."""
+
+
+class BoundViolated(SordinoError):
+    """An attack was right more often than a proof allows: the mechanism, the proof or the attack has a bug."""

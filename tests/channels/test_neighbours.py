@@ -1,6 +1,7 @@
 """How many neighbours a sparse sum needs: bounds that hold, counted out where that can be done."""
 
 import itertools
+import math
 from fractions import Fraction
 from functools import cache
 from math import comb
@@ -12,6 +13,10 @@ from hypothesis import strategies as st
 
 from sordino.channels import neighbours
 from sordino.channels.neighbours import BREACH, LOSS, MOST_ATTEMPTS, breach, honest, loss, neighbourhood
+from sordino.channels.secagg import Session
+from sordino.channels.secure_sum import WORTHWHILE, Summed
+from sordino.mechanisms import Box, TwoPoint
+from sordino.methods.upload import Upload
 
 
 def tail(others: int, marked: int, drawn: int, least: int) -> Fraction:
@@ -181,3 +186,19 @@ def test_as_many_helpers_are_withstood_as_the_bound_allows():
     assert most >= 50
     assert breach(1000, most, 92, 60) <= BREACH < breach(1000, most + 1, 92, 60)
     assert neighbours.most_colluders(20, 3, 2) == -1
+
+
+@pytest.mark.parametrize("share", [0.5, 2 / 3, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize("colluders", [0.0, 0.05, 0.45])
+def test_at_every_size_a_sum_is_one_of_as_many_honest_clients_as_the_statement_says(share, colluders):
+    """Just where clients begin to draw, and far from it: either all deal with all, or the bound holds."""
+    upload = Upload(lambda _: TwoPoint(1.0, Box(0.0, 0.5)), None, 3, clients=2, what="bits")
+    rule = Summed.Spec(threshold=share, colluders=colluders, sparse_from=2)
+    for clients in (*range(2, 40), 60, 99, 100, 101, 160, 240):
+        drawn, helpers = rule.neighbourhood(clients, upload, 0), math.ceil(colluders * clients)
+        if drawn is None:
+            continue
+        assert WORTHWHILE * drawn.size <= clients
+        assert breach(clients, helpers, drawn.size, drawn.quorum) <= BREACH
+        assert honest(clients, helpers) >= rule.honest(clients)
+        assert Session("f", 1, 0, "", 3, 0, 1, clients, rule.least(clients), "", *vars(drawn).values()).is_sparse

@@ -39,6 +39,7 @@ from sordino.privacy.statement import ClientSet, Statement
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
+from sordino.wire.codec import join, numbers
 from sordino.wire.messages import Answer, Plan
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, draw, upload, vectors
@@ -245,6 +246,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path):
 # --- what the coordinator gets ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_no_report_reaches_the_coordinator_in_the_clear():
     """The direct channel's body of 3,003 bits is nowhere in what clients send, and masks differ between two runs."""
     given = two_point(features=1000)
@@ -265,6 +267,7 @@ def test_no_report_reaches_the_coordinator_in_the_clear():
     assert len(set(masked)) == 2 * CLIENTS
 
 
+@pytest.mark.usefixtures("sum_graph")
 @pytest.mark.parametrize("step", STEPS)
 def test_whoever_drops_out_is_left_out_and_the_others_count(step):
     gone = {1, 4}
@@ -275,6 +278,7 @@ def test_whoever_drops_out_is_left_out_and_the_others_count(step):
     assert set(record.attendance.reported) == set(range(CLIENTS)) - absent
 
 
+@pytest.mark.usefixtures("sum_graph")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_client_that_sends_rubbish_is_refused_and_the_others_count(step):
     def spoil(at, answers):
@@ -291,6 +295,7 @@ def test_a_client_that_sends_rubbish_is_refused_and_the_others_count(step):
     assert re.search("cut off|ha(s|ve) ", record.attendance.refused[first])
 
 
+@pytest.mark.usefixtures("sum_graph")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_sum_without_enough_clients_is_lost_and_the_model_stays(step):
     given = two_point()
@@ -301,6 +306,7 @@ def test_a_sum_without_enough_clients_is_lost_and_the_model_stays(step):
     assert not record.attendance.refused
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_class_that_loses_its_sum_does_not_take_the_others_with_it():
     given = two_point(epsilons=[1.0] * 4 + [4.0] * 5)
     state, (record,) = hold(given, lambda at, answers: [a for a in answers if at != "masked" or a[0] not in (0, 1)])
@@ -345,6 +351,7 @@ def test_a_deadline_is_for_each_step():
     assert record.counted and time.monotonic() - began > 4.5
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_who_misses_the_deadline_has_dropped_out():
     def late(step, answers):
         yield from (a for a in answers if a[0] != 3)
@@ -379,6 +386,7 @@ def invited(given, rule=Summed.Spec(), *, number=1, clients=tuple(range(CLIENTS)
     return _with_plan(SumServer(agreed, clients).requests("keys")[clients[0]], plan.encode())
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_client_joins_a_sum_once_and_none_of_an_earlier_round():
     given = two_point()
     own = members(given)
@@ -395,6 +403,7 @@ def test_a_client_joins_a_sum_once_and_none_of_an_earlier_round():
         own.answer("keys", 3, message)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_sum_that_is_begun_anew_has_fresh_keys_and_there_are_not_many_of_them():
     given = two_point()
     own = members(given)
@@ -410,6 +419,7 @@ def test_a_sum_that_is_begun_anew_has_fresh_keys_and_there_are_not_many_of_them(
         own.answer("keys", 3, message)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     """Six of nine, by the recipe's own draw: neither five of these nor six others."""
     selection = SelectCount(k=6)
@@ -427,14 +437,20 @@ def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     own.answer("keys", asked[0], message)
     plan = Plan("test", 1, {}, {"parameters": given.method.init().parameters})
     session = rule.session(plan, given.method.tally(plan), 0, 6)
-    everybody = {c: SumClient(session, c) for c in [*asked[1:5], other]}
-    entries = [c._entry for c in (own._clients[asked[0]], *everybody.values())]
-    roster = sorted(entries, key=lambda entry: entry.client)
-    keys = b"".join(entry.encode() for entry in roster)
+    names = sorted([*asked[:5], other])
+    everybody = {c: SumClient(session, c, invited=names) for c in names if c != asked[0]} | {
+        asked[0]: own._clients[asked[0]]
+    }
+    keys = {c: everybody[c]._entry.encode() for c in names}
+    receiver, rest = 2**32 - 1, b"".join(keys.values())
+    if session.is_sparse:
+        drew_it = [c for c in names if c != asked[0]]
+        receiver, rest = asked[0], join(numbers(drew_it)) + b"".join(keys[c] for c in drew_it)
     with pytest.raises(SumRefused, match=f"client {other} sent keys"):
-        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, [entry.client for entry in roster], keys))
+        own.answer("shares", asked[0], _message("shares", session, receiver, names, rest))
 
 
+@pytest.mark.usefixtures("sum_graph")
 @pytest.mark.parametrize(
     "changes",
     [{"threshold": 5}, {"low": -1}, {"values": 17}, {"group": 1}, {"federation": "x"}, {"round": 2}, {"subject": ""}],
@@ -449,6 +465,7 @@ def test_an_invitation_to_another_sum_than_the_plan_calls_for_is_refused(changes
         own.answer("keys", 0, message)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_sum_of_too_few_is_refused_by_the_client_too():
     given = two_point()
     own = members(given)
@@ -458,6 +475,7 @@ def test_a_sum_of_too_few_is_refused_by_the_client_too():
         own.answer("keys", 0, message)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_clients_that_are_sent_different_plans_notice():
     given = two_point()
     own = members(given)
@@ -466,6 +484,7 @@ def test_clients_that_are_sent_different_plans_notice():
         own.answer("keys", 0, invited(given, number=2))
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_steps_before_the_first_are_refused():
     own = members(two_point())
     with pytest.raises(SumRefused, match="step 'keys'"):

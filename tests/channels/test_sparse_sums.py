@@ -1,6 +1,7 @@
 """Sums in which every client deals with a few others that it draws: exact or lost, and nothing else to be had."""
 
 import json
+from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -254,11 +255,14 @@ def test_neighbours_that_are_none_are_refused_by_the_server(false):
 # --- servers that lie about survivors ---------------------------------------------------------------------------------
 
 
-def interrogate(held: Round, lists: dict[int, list[int]]) -> tuple[dict[int, list[int]], set[int]]:
+def interrogate(
+    held: Round, lists: dict[int, list[int]], helpers: Collection[int] = ()
+) -> tuple[dict[int, list[int]], set[int]]:
     """All shares that a server gets which tells each client of survivors of its own, and whom it then believes.
 
     Clients with equal lists are shown each other's confirmations, and besides the names of all who cannot be checked.
-    For each client, how many shares of its seed and of its key; and those who answered.
+    Helpers confirm whatever a list says, and hand over all that they hold. For each client, how many shares of its seed
+    and of its key; and those who answered.
     """
     held.to("masked")
     answers = masked_answers(held, held.server.requests("masked"))
@@ -271,9 +275,13 @@ def interrogate(held: Round, lists: dict[int, list[int]]) -> tuple[dict[int, lis
             continue
         confirmed[c] = tags(held, c, listed, answer)
     shares, answered = {c: [0, 0] for c in held.vectors}, set()
+    for helper in helpers:
+        for ward in held.clients[helper]._shares:
+            shares[ward] = [count + 1 for count in shares[ward]]
     for c, own in confirmed.items():
         unseen = set(lists[c]) - set(held.server._peers(c))
         alike = {k: confirmed.get(k, own) for k in lists[c] if k in unseen or (k in confirmed and lists[k] == lists[c])}
+        alike |= {k: {c: agreeing(held, k, c)} for k in helpers if k in lists[c] and k not in unseen}
         try:
             answer = held.clients[c].answer("unmask", told(held, "unmask", c, alike))
         except SumRefused:
@@ -282,6 +290,12 @@ def interrogate(held: Round, lists: dict[int, list[int]]) -> tuple[dict[int, lis
         for k, (ward, pair) in enumerate(sorted(held.clients[c]._shares.items())):
             shares[ward][pair.index(answer[HEAD + 33 * k :][:33])] += 1
     return shares, answered
+
+
+def agreeing(held: Round, helper: int, client: int) -> bytes:
+    """The word of a helper that it was told what a client was told, whatever that is."""
+    secret = held.clients[helper]._secrets[client]
+    return secagg._tag(secret, "confirm", held.clients[client]._context, helper, client)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -307,3 +321,43 @@ def test_a_server_with_one_list_gets_one_secret_of_every_client():
     assert answered == set(names[:22])
     for client, (seeds, keys) in shares.items():
         assert (seeds >= 6, keys >= 6) == (client in answered, client not in answered)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_server_with_helpers_gets_both_secrets_only_of_those_who_drew_as_many_as_the_bound_counts(seed):
+    """Four of 24 help; a client is lost only if 2 of its 10 neighbours are helpers, since 6 must stay (2q - k = 2)."""
+    rng = np.random.default_rng(seed)
+    held = Round(session())
+    names = np.array(list(held.vectors))
+    helpers = sorted(rng.permutation(names)[:4].tolist())
+    victim = next(c for c in held.vectors if c not in helpers)
+    without = [c for c in held.vectors if c != victim]
+    lists = {c: without if rng.random() < 0.5 else list(held.vectors) for c in without if c not in helpers}
+    lists[victim] = list(held.vectors)
+    shares, answered = interrogate(held, lists, helpers)
+    needed, size = held.session.quorum, held.session.neighbours
+    drawn = {c: len(set(held.clients[c]._holders) & set(helpers)) for c in lists}
+    lost = {c for c in lists if min(shares[c]) >= needed}
+    without_key = {c for c in answered if shares[c][1] >= needed}
+    assert all(drawn[c] >= 2 * needed - size for c in lost | without_key)
+
+
+def test_a_client_that_drew_as_many_helpers_as_the_bound_counts_is_lost():
+    """The two halves of the others are told different things, and draw so badly that each is enough for itself.
+
+    Then the server has both secrets of the victim, and nothing hides its vector: the test above can fail.
+    """
+    held = Round(session())
+    victim, *others = held.vectors
+    helpers, one, two = others[:2], others[2:13], others[13:]
+    for half in (one, two):
+        for client in half:
+            nearest = [c for c in half if c != client][:9]
+            held.clients[client]._holders = tuple(sorted([helpers[0], *nearest]))
+    held.clients[victim]._holders = tuple(sorted([*helpers, *one[:4], *two[:4]]))
+    for helper in helpers:
+        held.clients[helper]._holders = tuple(sorted(others[3:13]))
+    lists = {c: list(held.vectors) for c in one} | dict.fromkeys(two, others)
+    shares, answered = interrogate(held, lists, helpers)
+    assert answered == {*one, *two}
+    assert shares[victim] == [6, 6]

@@ -202,12 +202,14 @@ def test_unknown_steps_are_refused(member):
     assert member.standing.spent == 0
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_report_asked_for_outside_its_secure_sum_is_refused(tmp_path):
     given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
     with joined(tmp_path / "a", given) as member:
         refused(member, plans(given)(1), Reason.NOT_IN_RECIPE, given=given)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tmp_path):
     given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
     federation = people.wire(given)
@@ -221,6 +223,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
         assert reply.payload == b"", "nor is it called declined"
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):
     given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
     federation = people.wire(given)
@@ -241,6 +244,7 @@ def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):
     assert clients[0].standing.spent == spent
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_the_last_answer_is_given_again_and_says_nothing_new(tmp_path):
     given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
     federation = people.wire(given)

@@ -52,6 +52,8 @@ def features(**method: Any) -> dict[str, Any]:
     return {**own, "method": {**own["method"], **method}}
 
 
+COMPLETE = {"kind": "summed", "sparse_from": 10**6}  #: every client deals with all others
+
 #: what a recipe asks for, by the limit that it exceeds
 HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
     "rounds": (Reason.LIMIT_ROUNDS, {"rounds.count": 20_000}),
@@ -63,15 +65,19 @@ HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
     "deep": (Reason.LIMIT_LAYERS, {"model": {"name": "mlp", "options": {"hidden": [1] * 5000}}}),
     "clients of a sum": (
         Reason.LIMIT_SECONDS,
-        {"split": {"kind": "iid", "clients": 60_000, "at_least": 0}, "method.channel": {"kind": "summed"}},
+        {"split": {"kind": "iid", "clients": 60_000, "at_least": 0}, "method.channel": COMPLETE},
     ),
     "values of a sum": (
         Reason.LIMIT_SECONDS,
         {
             "split": {"kind": "iid", "clients": 30_000, "at_least": 0},
-            "method.channel": {"kind": "summed"},
+            "method.channel": COMPLETE,
             "model": {"name": "mlp", "options": {"hidden": [100_000]}},
         },
+    ),
+    "more clients than a sum has": (
+        Reason.LIMIT_SECONDS,
+        {"split": {"kind": "iid", "clients": 70_000, "at_least": 0}, "method.channel": {"kind": "summed"}},
     ),
     "epsilons": (
         Reason.LIMIT_STRENGTHS,
@@ -140,6 +146,41 @@ def test_a_recipe_beyond_a_limit_is_refused_by_its_name_before_anything_is_spent
         assert time.monotonic() - begun < 5
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
         assert client.federations() == {}
+
+
+def many(**changes: Any) -> dict[str, Any]:
+    """2,000 clients of a secure sum in which a tenth may drop out; training takes next to nothing."""
+    channel = {"kind": "summed", "threshold": 0.9, **changes.pop("channel", {})}
+    split = {"kind": "iid", "clients": 2000, "at_least": 0}
+    return {"split": split, "training": {"steps": 1, "batch_size": 1}, "method.channel": channel, **changes}
+
+
+HALVES = {"clients.epsilon": {"values": [1.0, 2.0], "shares": [0.5, 0.5]}}
+SHARED_NOISE = {**features(channel=many()["method.channel"]), "split": many()["split"]}  #: on no sparse graph
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds", "accepted"),
+    [
+        (many(), 0.2, True),  # 101 neighbours each
+        (many(), 0.15, False),
+        (many(channel={"sparse_from": 2001}), 1.0, False),
+        (many(**HALVES), 0.2, True),
+        (many(**HALVES, **{"method.selection": {"kind": "count", "k": 1900}}), 0.2, True),
+        (many(**HALVES, **{"method.selection": {"kind": "count", "k": 1200}}), 0.2, False),  # it may be 499
+        (many(**HALVES, **{"method.selection": {"kind": "probability", "p": 0.99}}), 0.2, False),
+        (SHARED_NOISE, 1.0, False),
+        (SHARED_NOISE, 3.0, True),
+    ],
+)
+def test_a_sum_is_estimated_on_the_graph_that_it_uses(changes: dict[str, Any], seconds: float, accepted: bool) -> None:
+    """Of the guard alone: so short a limit would end the joining, too."""
+    guard, method = Guard(NAME, OwnLimits(seconds=seconds)), people.wire(recipe(changes)).method
+    if accepted:
+        guard.check_sums(method, 0)
+        return
+    with people.refused(Reason.LIMIT_SECONDS):
+        guard.check_sums(method, 0)
 
 
 # --- the text of a recipe

@@ -137,6 +137,7 @@ class Passing(people.DirectFleet):
         yield from super().exchange(step, messages, deadline)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_no_step_of_a_sum_can_be_forged_or_handed_to_another_and_the_sum_goes_on(tmp_path):
     federation = people.wire(recipe(SUMMED))
     fleet = Passing(people.members(tmp_path, federation))
@@ -149,6 +150,7 @@ def test_no_step_of_a_sum_can_be_forged_or_handed_to_another_and_the_sum_goes_on
     assert fleet.clients[0].standing.spent == pytest.approx(COST)
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_a_step_that_its_coordinator_signed_for_another_plan_is_refused(tmp_path):
     """The session in it is this round's: what counts is that signature and sum are of one plan."""
     federation = people.wire(recipe(SUMMED))

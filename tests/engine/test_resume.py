@@ -85,7 +85,7 @@ def test_an_interrupt_in_the_middle_of_a_round_leaves_the_last_whole_one(tmp_pat
     given = recipe(BATCH_NORM, **budget, **{"rounds.count": 4})
     whole = sordino.run(given, folder=tmp_path / "whole")
     monkeypatch.setattr(simulated, "TASK_CLIENTS", 2)
-    honest, calls = simulated.Task.do, []
+    honest, calls = simulated.Task.report, []
 
     def do(task, work, plan):
         calls.append(plan.round)
@@ -93,7 +93,7 @@ def test_an_interrupt_in_the_middle_of_a_round_leaves_the_last_whole_one(tmp_pat
             raise KeyboardInterrupt
         return honest(task, work, plan)
 
-    monkeypatch.setattr(simulated.Task, "do", do)
+    monkeypatch.setattr(simulated.Task, "report", do)
     with pytest.raises(KeyboardInterrupt):
         sordino.run(given, folder=tmp_path / "parts")
     assert len((tmp_path / "parts/metrics.jsonl").read_text().splitlines()) == 2

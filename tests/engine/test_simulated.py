@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +17,11 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.fleets.tasks import JobQueue, PackedParts, Task, Work, WorkerLost
 from sordino.fleets.workers import Workers
 from sordino.learning.stacked_model import Execution
-from sordino.mechanisms import Box, TwoPoint
+from sordino.mechanisms import Box, NoPrivacy, TwoPoint
+from sordino.methods.aggregation import BySamples, Mean
 from sordino.methods.interface import Bench
+from sordino.methods.robust import Median
+from sordino.methods.upload import Tally, Upload
 from sordino.recipe import Recipe
 from sordino.runs.coordinator import Coordinator, Rules
 from sordino.runs.federation import wire
@@ -29,6 +33,10 @@ from tests.engine.tiny import recipe
 # Epsilon makes a closure that no process can be sent: the method is pickled, so its builder must be importable.
 def builder(epsilon):
     return TwoPoint(epsilon, Box(0.0, 0.5))
+
+
+def no_mechanism(_):
+    return NoPrivacy()
 
 
 def work_by_name(**changes):
@@ -192,7 +200,7 @@ def test_memory_does_not_grow_with_the_clients_vectors():
     import tracemalloc
 
     peaks = []
-    for clients in (700, 1200):
+    for clients in (1700, 2200):  # tasks have their full size
         given = work(clients=clients, each=1, features=1000)
         coordinator = Coordinator(given.method, fleet(given), Direct(), "test")
         tracemalloc.start()
@@ -284,3 +292,102 @@ class Where:
 
     def do(self, work, plan):
         return self.home, str(work.bench.device)
+
+
+class Unsummed(Direct):
+    """A channel of somebody's own: it gets every report by itself."""
+
+
+def rounds(given: Work, channel: Direct, workers: int = 1):
+    own = fleet(given, workers=workers)
+    try:
+        coordinator, state, seen = Coordinator(given.method, own, channel, "test"), given.method.init(), []
+        for _ in range(2):
+            state, outcome = coordinator.round(state)
+            seen.append(outcome.attendance)
+        return state.parameters.tobytes(), seen, own
+    finally:
+        own.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("aggregation", [Mean(), BySamples()])
+def test_reports_that_are_added_up_where_they_are_computed_change_nothing(aggregation, workers, monkeypatch):
+    given = work(sizes=[8, 3, 0, 17, 1, 8, 9, 30], aggregation=aggregation, build=no_mechanism)
+    sums = []
+    honest = Tally.add_partial
+    monkeypatch.setattr(Tally, "add_partial", lambda tally, found: (sums.append(found), honest(tally, found)))
+    parameters, seen, _ = rounds(given, Direct(), workers)
+    assert sum(found.reports for found in sums) == 16
+    assert rounds(given, Unsummed(), workers)[0] == parameters and sum(found.reports for found in sums) == 16
+    for own, other in zip(seen, rounds(given, Unsummed())[1], strict=True):
+        assert sorted(own.reported) == sorted(other.reported) == list(range(8))
+        assert (own.bytes_up, own.bytes_down, own.steps, own.clients) == (
+            other.bytes_up, other.bytes_down, other.steps, other.clients,
+        )  # fmt: skip
+
+
+def test_a_bad_report_in_a_sum_is_refused_by_itself(monkeypatch):
+    given = work(sizes=[8] * 6)
+    honest = type(given.method).report
+
+    def one_bad(method, plan, cohort, draw, bench):
+        found = honest(method, plan, cohort, draw, bench)
+        bodies = [b"\xff" * len(body) if k == 3 else body for k, body in zip(cohort.clients, found.bodies, strict=True)]
+        return replace(found, bodies=bodies)
+
+    monkeypatch.setattr(type(given.method), "report", one_bad)
+    (parameters, seen, _), (others, unsummed, _) = rounds(given, Direct()), rounds(given, Unsummed())
+    assert parameters == others
+    for own, other in zip(seen, unsummed, strict=True):
+        assert own.refused == other.refused and list(own.refused) == [3]
+        assert sorted(own.reported) == [0, 1, 2, 4, 5]
+
+
+def bits_or_reals(epsilon):
+    return NoPrivacy() if epsilon == 1.0 else TwoPoint(epsilon, Box(0.0, 0.5))
+
+
+@pytest.mark.parametrize("epsilons", [[1.0, 2.0] * 4, [2.0, 1.0] * 4])
+def test_classes_with_reports_of_other_sizes_may_share_a_task(epsilons, monkeypatch):
+    monkeypatch.setattr("sordino.fleets.simulated.TASKS_PER_WORKER", 1)
+    monkeypatch.setattr("sordino.fleets.tasks.CACHED_BYTES", 1)  # one width of clients at a time
+    given = work(sizes=[8] * 8, build=bits_or_reals, epsilons=epsilons)
+    given = replace(given, bench=Bench(Execution(1), given.bench.device))
+    (parameters, seen, _), (others, unsummed, _) = rounds(given, Direct()), rounds(given, Unsummed())
+    assert parameters == others
+    for own, other in zip(seen, unsummed, strict=True):
+        assert sorted(own.reported) == sorted(other.reported) == list(range(8))
+        assert own.refused == other.refused == {} and own.bytes_up == other.bytes_up
+
+
+def test_small_reports_and_sums_that_look_at_each_report_travel_one_by_one(monkeypatch):
+    monkeypatch.setattr(Tally, "add_partial", None)
+    rounds(work_by_name(), Direct())  # bits
+    rounds(work(sizes=[8] * 6, aggregation=Median()), Direct())
+
+
+def test_mechanisms_are_asked_for_their_estimates_once_a_round(monkeypatch):
+    given = work(sizes=[8] * 8)
+    asked = []
+    honest = Upload.linear
+    monkeypatch.setattr(Upload, "linear", lambda upload, c: (asked.append(c), honest(upload, c))[1])
+    rounds(given, Direct())
+    assert asked == [0] * 4  # in two rounds, by the server and by the clients
+
+
+def test_a_sum_that_comes_after_the_deadline_does_not_count(monkeypatch):
+    given = work(sizes=[8] * 6)
+    own = fleet(given)
+    honest = own.exchange_sums
+
+    def slow(messages, deadline):
+        for reply in honest(messages, None):
+            time.sleep(max(0.0, deadline - time.monotonic()) + 0.01)
+            yield reply
+
+    monkeypatch.setattr(own, "exchange_sums", slow)
+    state = given.method.init()
+    after, outcome = Coordinator(given.method, own, Direct(), "test", Rules(deadline=0.1)).round(state)
+    assert not outcome.counted and outcome.attendance.strays["late"] == 6
+    assert np.array_equal(after.parameters, state.parameters)

@@ -189,3 +189,47 @@ def test_the_guarantee_is_that_of_the_whole_upload():
 def test_senseless_weights_are_refused(weights):
     with pytest.raises(InvalidInput, match="one weight"):
         upload("none").tally(weights)
+
+
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_processes_that_add_up_apart_come_to_the_same_sum_to_the_last_bit(name, samples):
+    own = upload(name, samples=samples)
+    bodies = own.send(range(6), vectors(6), draw, [3, 1, 4, 1, 5, 9]).bodies
+    one, together = own.tally(), own.tally()
+    one.add(list(range(6)), bodies)
+    part = own.tally()
+    for clients in ([4], [0, 5, 2], [], [1, 3]):
+        part = part.emptied()
+        assert part.add(clients, [bodies[k] for k in clients]) == {}
+        together.add_partial(part.partial_sum())
+    assert together.mean().tobytes() == one.mean().tobytes()
+    assert (together.reports, together.weight, together.noise()) == (one.reports, one.weight, one.noise())
+
+
+def test_a_partial_sum_at_the_limit_of_one_whole_number_is_exact():
+    """256 reports of the largest value: their fixed-point sum is just below 2^62."""
+    own = Upload(BUILDERS["none"], None, 1, clients=512, what="model update")
+    body = np.full(1, -PLAIN_LIMIT, "<f4").tobytes()
+    one, together = own.tally(), own.tally()
+    one.add(list(range(512)), [body] * 512)
+    for first in (0, 256):
+        part = own.tally()
+        part.add(list(range(first, first + 256)), [body] * 256)
+        assert part.partial_sum().low is None
+        together.add_partial(part.partial_sum())
+    assert together.mean() == one.mean() == -PLAIN_LIMIT
+    part.add([0], [body])
+    assert part.partial_sum().low is not None  # 257 might not fit
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf, 2 * PLAIN_LIMIT, -2 * PLAIN_LIMIT])
+def test_a_real_report_with_one_value_beyond_all_bounds_is_refused(value):
+    own = upload("none")
+    bodies = own.send(range(6), vectors(6), draw, [1] * 6).bodies
+    row = np.frombuffer(bodies[2], "<f4").copy()
+    row[17] = value
+    bodies[2] = row.tobytes()
+    tally = own.tally()
+    assert list(tally.add(range(6), bodies)) == [2]
+    assert tally.reports == 5

@@ -10,7 +10,6 @@ import ssl
 import stat
 import subprocess
 import tempfile
-import threading
 import time
 import tomllib
 import warnings
@@ -46,6 +45,7 @@ from sordino.wire.signing import SigningKey
 from sordino.wire.tls_address import trusting
 from tests.client import people
 from tests.engine import tiny
+from tests.flower.https import serving
 from tests.flower.nodes import Served
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
@@ -728,26 +728,13 @@ def server(setup: Path, own: CertificatePair | None = None, **said: Any) -> Iter
     about = {"title": said.get("title", "Sordino door"), "version": said.get("version", "1.41.0")}
     says = {"about": about, "ahead": said.get("ahead", 0.0), "status": said.get("status", 200)}
     handler = type("Handler", (Answering,), says)
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", Deployment.read(setup).port), handler)
-    place = setup / "server/flower"
-    if own is None or own.certificate:
-        if own is not None:
-            (setup / "other.crt").write_bytes(own.certificate)
-            (setup / "other.key").write_bytes(own.key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        names = (
-            (place / "server.crt", place / "server.key") if own is None else (setup / "other.crt", setup / "other.key")
-        )
-        context.load_cert_chain(*names)
-        running.socket = context.wrap_socket(running.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=running.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    certificate: Path | None = setup / "server/flower/server.crt"
+    if own is not None:
+        certificate = setup / "other.crt" if own.certificate else None
+        (setup / "other.crt").write_bytes(own.certificate)
+        (setup / "other.key").write_bytes(own.key)
+    with serving(Deployment.read(setup).port, handler, certificate):
         yield
-    finally:
-        running.shutdown()
-        thread.join()
-        running.server_close()
 
 
 def test_a_server_without_a_door_is_wrong(setup):

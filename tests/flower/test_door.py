@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import socket
-import ssl
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from sordino.deploy.door import PATH, nginx_conf
 from sordino.deploy.door_server import door_app, door_server
 from sordino.web.server import listen
 from sordino.wire.tls_address import TlsAddress, trusting
+from tests.flower.https import serving
 from tests.flower.machines import free_ports
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -63,18 +63,8 @@ class Upstream:
 
             def log_message(self, *_: object) -> None: ...
 
-        running = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Recorder)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "server.crt", folder / "server.key")
-        running.socket = context.wrap_socket(running.socket, server_side=True, do_handshake_on_connect=False)
-        thread = threading.Thread(target=running.serve_forever, args=(0.05,))
-        thread.start()
-        try:
+        with serving(self.port, Recorder, folder / "server.crt"):
             yield
-        finally:
-            running.shutdown()
-            thread.join()
-            running.server_close()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,8 @@ KEY = bytes(range(32))
 VALUES = 5
 BITS = ((1, 0, 1, 1, 0), (0, 0, 1, 0, 1), (1, 1, 0, 0, 1))
 ADDED = {0: (-3, 0, 7, 2), 2: (1, 1, 1, 1), 5: (7, -3, 0, 0)}  #: what three clients add to a sum; 9 drops out
+SPARSE_ADDED = {**ADDED, 6: (0, 0, 0, -3), 7: (2, 4, 6, 7)}  #: the same on a sparse graph
+SUMS = {"sum": ADDED, "sparse-sum": SPARSE_ADDED}  #: by the first words of their files' names
 
 
 # --- plans, answers, reports ------------------------------------------------------------------------------------------
@@ -128,6 +130,10 @@ class Counted:
     def below(self, limit: int) -> int:
         return int.from_bytes(self.bytes(64), "big") % limit
 
+    def sample(self, population: Sequence[int], count: int) -> list[int]:
+        left = list(population)
+        return [left.pop(self.below(len(left))) for _ in range(count)]
+
     def key(self) -> X25519PrivateKey:
         return X25519PrivateKey.from_private_bytes(self.bytes(32))
 
@@ -138,33 +144,44 @@ def drawn_from(label: str) -> Iterator[None]:
     source = Counted(label)
     keys = mock.Mock(generate=source.key, from_private_bytes=X25519PrivateKey.from_private_bytes)
     assert shamir.split.__kwdefaults__ is not None
-    drawing = mock.patch.dict(shamir.split.__kwdefaults__, draw=source.below)
-    with mock.patch.object(os, "urandom", source.bytes), mock.patch.object(secagg, "X25519PrivateKey", keys), drawing:
+    with (
+        mock.patch.object(os, "urandom", source.bytes),
+        mock.patch.object(secagg, "X25519PrivateKey", keys),
+        mock.patch.object(secagg.random, "SystemRandom", lambda: source),
+        mock.patch.dict(shamir.split.__kwdefaults__, draw=source.below),
+    ):
         yield
 
 
-def session() -> secagg.Session:
-    return secagg.Session(FEDERATION, ROUND, 1, plan().digest.hex(), 4, -3, 7, 4, 3)
+def session(kind: str = "sum") -> secagg.Session:
+    """Four clients of whom three must stay; on a sparse graph six and four, with two of three neighbours each."""
+    graph = {"sum": {"clients": 4, "threshold": 3},
+             "sparse-sum": {"clients": 6, "threshold": 4, "neighbours": 3, "quorum": 2}}[kind]  # fmt: skip
+    return secagg.Session(FEDERATION, ROUND, 1, plan().digest.hex(), 4, -3, 7, **graph)
 
 
-def secure_sum() -> dict[str, bytes]:
-    """All messages of a sum of four clients, of whom client 9 is gone after it has shared its secrets."""
-    clients: dict[int, secagg.SumClient] = {}
-    for number in (*ADDED, 9):
-        with drawn_from(f"client {number}"):
-            clients[number] = secagg.SumClient(session(), number)
-    server = secagg.SumServer(session(), clients)
+def sum_client(number: int, kind: str = "sum") -> secagg.SumClient:
+    """A client that draws what is drawn in the golden files."""
+    with drawn_from(f"client {number}"):
+        return secagg.SumClient(session(kind), number, invited=(*SUMS[kind], 9))
+
+
+def secure_sum(kind: str = "sum") -> dict[str, bytes]:
+    """All messages of a sum of which client 9 is gone after it has shared its secrets."""
+    added = SUMS[kind]
+    clients = {number: sum_client(number, kind) for number in (*added, 9)}
+    server = secagg.SumServer(session(kind), clients)
     found: dict[str, bytes] = {}
     for step in secagg.STEPS:
         for number, request in server.requests(step).items():
             if number == 9 and step == "masked":
                 continue
-            vector = np.array(ADDED[number], np.int64) if step == "masked" else None
+            vector = np.array(added[number], np.int64) if step == "masked" else None
             with drawn_from(f"client {number} {step}"):
                 answer = clients[number].answer(step, request, vector)
             server.receive(step, number, answer)
-            found[f"sum-{step}-to-{number}"], found[f"sum-{step}-from-{number}"] = request, answer
-    assert server.total().tolist() == np.sum(list(ADDED.values()), axis=0).tolist()
+            found[f"{kind}-{step}-to-{number}"], found[f"{kind}-{step}-from-{number}"] = request, answer
+    assert server.total().tolist() == np.sum(list(added.values()), axis=0).tolist()
     return found
 
 
@@ -235,6 +252,10 @@ MADE: dict[str, tuple[str, Callable[[], bytes]]] = {
                    lambda: invitation().encode()),
     "receipt": ("the receipt of a ledger whose head is 1111.., under the key 000102..", receipt),
     "sum-session": ("the session of the sum below", lambda: session().encode()),
+    "sparse-sum-session": (
+        "the session of the sum in which each client draws three neighbours",
+        lambda: session("sparse-sum").encode(),
+    ),
     "sum-invitation": ("what the first step of the summed channel sends: a request for keys and `plan`",
                        summed_invitation),
     "terms": ("the terms of a shuffled round: five values, two in an envelope, classes of 3 and 2 clients",
@@ -244,16 +265,17 @@ MADE: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 def made() -> dict[str, bytes]:
     """Everything that comes out the same every time."""
-    return {name: make() for name, (_, make) in MADE.items()} | secure_sum()
+    return {name: make() for name, (_, make) in MADE.items()} | secure_sum() | secure_sum("sparse-sum")
 
 
 def described(name: str) -> str:
     """What a file is, in words."""
     if name in MADE:
         return MADE[name][0]
-    if name.startswith("sum-"):
-        _, step, way, client = name.split("-")
-        return f"secure sum, step {step}: " + (f"to client {client}" if way == "to" else f"client {client}'s answer")
+    if name.startswith(("sum-", "sparse-sum-")):
+        step, way, client = name.split("-")[-3:]
+        graph = "secure sum on a sparse graph" if name.startswith("sparse-") else "secure sum"
+        return f"{graph}, step {step}: " + (f"to client {client}" if way == "to" else f"client {client}'s answer")
     if name == "envelopes-batch":
         return "a batch of class 0 as it leaves the shuffler; the server's key is 000102.."
     return f"envelopes of client {name[-1]} as they are sent to the shuffler, sealed to the public half of 000102.."
@@ -265,7 +287,7 @@ def index(files: dict[str, bytes]) -> dict[str, Any]:
         "key_hex": KEY.hex(),
         "plan_digest_hex": plan().digest.hex(),
         "terms_digest_hex": agreed().hex(),
-        "sum": {str(client): list(vector) for client, vector in ADDED.items()},
+        **{kind: {str(client): list(vector) for client, vector in added.items()} for kind, added in SUMS.items()},
         "envelopes": [list(bits) for bits in BITS],
         "files": {
             name: {"what": described(name), "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks import simulation
-from benchmarks.rivals.job import PARAMETERS, Job, flat, load, network, shape_for, tensors
+from benchmarks.rivals.job import PARAMETERS, Job, shape_for
+from benchmarks.rivals.networks import flat, load, network, tensors
 from benchmarks.rivals.plain_loop import one_after_the_other
 from benchmarks.rivals.this_engine import OPTIONS
 from benchmarks.simulation import ENGINE, FLOWER, LIMIT, LOOP, PFL, Figure, Plan, Run

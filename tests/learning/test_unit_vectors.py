@@ -219,8 +219,7 @@ def test_the_largest_whitening_is_exact() -> None:
 @pytest.mark.parametrize(("width", "longest"), [(65_536, 256), (65_536, 4096), (401, 97), (2, 2)])
 def test_products_of_digits_are_those_of_whole_numbers(width: int, longest: int) -> None:
     """Weights of the largest digits against records as long as may be, all of one sign: sums reach 2^23 and more."""
-    bits = Digits.of(torch.ones(1, width, dtype=torch.float64), longest).bits
-    assert 1 <= bits <= 24 - math.log2(longest * math.sqrt(width))
+    bits = 24 - math.ceil(math.log2(longest * math.sqrt(width)))
     each = max(1, math.isqrt(longest * longest // width))
     records = torch.full((3, width), each, dtype=torch.int64)
     records[1] *= -1
@@ -230,9 +229,27 @@ def test_products_of_digits_are_those_of_whole_numbers(width: int, longest: int)
     row = sum(digit << (bits * k) for k in range(29 // bits))
     weights = torch.tensor([row, -row, largest, -largest, largest - 1, 1], dtype=torch.float64)
     weights = weights.unsqueeze(1).expand(-1, width).clone()
-    found = Digits.of(weights, longest).products(records.float())
-    wanted = [[int(w) * sum(r) for w in weights[:, 0].tolist()] for r in records.tolist()]
-    assert [[int(v) for v in line] for line in found.tolist()] == wanted
+    digits = Digits.of(weights, longest)
+    assert max(squared(own) for own in digits.digits.double()) * longest**2 <= 2**48
+    wanted = [[int(w) * sum(r) for r in records.tolist()] for w in weights[:, 0].tolist()]
+    assert [[int(v) for v in line] for line in digits.products(records.float()).tolist()] == wanted
+
+
+@pytest.mark.parametrize("longest", [1, 2, 255, 256, 4096, 32_767])
+def test_digits_are_as_long_as_float32_has_room_for(longest: int) -> None:
+    """A row of one weight: the largest that is a digit by itself, and one more, which takes two."""
+    room = 2**24 // longest
+    for weight, count in ((room, 1), (-room, 1), (room + 1, 2)):
+        digits = Digits.of(torch.tensor([[float(weight)]], dtype=torch.float64), longest)
+        assert len(digits.digits) == count
+        assert digits.products(torch.tensor([[float(longest)]])).tolist() == [[weight * longest]]
+
+
+@pytest.mark.parametrize("width", [785, 3970])
+def test_weights_of_an_ordinary_model_take_two_digits(width: int) -> None:
+    """Every digit is one more product: in the worst case these take three."""
+    weights = torch.round(0.1 * 2**16 * torch.randn(10, width, generator=torch.Generator().manual_seed(1)).double())
+    assert len(Digits.of(weights, 4096).digits) == 2 * len(weights)
 
 
 class Chosen:
@@ -248,26 +265,53 @@ class Chosen:
         self.records = Rounded(whole, torch.ones(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64), longest)
 
 
-def test_block_sums_of_float32_reach_2_to_the_24_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, longest = 1024, 256
-    step = linear_head.BLOCK // features
-    limit = 2**24 // (longest * step)
-    whole = torch.zeros(3 * step + 5, features + 1, dtype=torch.int16)
+@pytest.mark.parametrize(
+    ("longest", "limit", "in_float32"), [(4095, 255, True), (1023, 1025, True), (256, 4096, True), (256, 4097, False)]
+)
+def test_float32_is_given_no_sums_beyond_2_to_the_24(
+    monkeypatch: pytest.MonkeyPatch, longest: int, limit: int, in_float32: bool
+) -> None:
+    """Odd values in one column and all in one class: sixteen records fill float32, and there are many more."""
+    features = 1024
+    whole = torch.zeros(linear_head.SCORES // 2 + 700, features + 1, dtype=torch.int16)
     whole[:, 3] = longest
     own = Chosen(monkeypatch, whole, torch.tensor([[limit, 0], [-limit, 1]]))
     y = torch.zeros(len(whole), dtype=torch.int64)
     y[-1] = 1
-    head = LinearHead(features, 2, True)
     used: list[Tensor] = []
-    products = Digits.products
-    monkeypatch.setattr(Digits, "products", lambda self, rows: (used.append(rows), products(self, rows))[1])
-    found = head.sums(head.weights(torch.ones(head.size)), own.records, y, 1.0, limit).sums.reshape(-1)
-    assert used, "these are the sums that float32 is trusted with"
+    joined = Digits.joined
+    monkeypatch.setattr(Digits, "joined", lambda self, products: (used.append(products), joined(self, products))[1])
+    head = LinearHead(features, 2, True)
+    found = head.sums(head.weights(torch.ones(head.size)), own.records, y, 1.0, limit).sums
+    assert bool(used) == in_float32
     assert int(found[3]) == (len(whole) - 2) * longest * limit
     assert int(found[features + 3]) == longest
-    used.clear()
-    head.sums(head.weights(torch.ones(head.size)), own.records, y, 1.0, limit + 1)
-    assert not used, "one step more has no room"
+
+
+@given(st.integers(17, 300), st.integers(16 * 9, 900), st.integers(0, 9))
+def test_pieces_are_as_long_as_sums_allow(n: int, reach: int, seed: int) -> None:
+    """Sixteen residuals up to 9 always fit; pieces are multiples of so many."""
+    residual = torch.randint(-9, 10, (2, n), generator=torch.Generator().manual_seed(seed)).double()
+    pieces = list(linear_head._exact_pieces(residual, 16, reach))
+    assert [i for piece in pieces for i in range(n)[piece]] == list(range(n))
+    sizes = [float(residual[:, piece].abs().sum(dim=1).max()) for piece in pieces]
+    assert max(sizes) <= reach
+    longer = (slice(piece.start, piece.stop + 16) for piece in pieces[:-1])
+    assert all(float(residual[:, piece].abs().sum(dim=1).max()) > reach for piece in longer)
+
+
+def test_the_largest_value_of_records_is_known() -> None:
+    """It bounds what float32 adds up."""
+    form, rng = Form(3, 12), torch.Generator().manual_seed(2)
+    x = torch.randn(90, 36, generator=rng)
+    none = Whitening.none(form, 1.0)
+    units = unit_vectors(x, form, LONGEST)
+    left, centre = torch.from_numpy(none.left), torch.from_numpy(none.centre)
+    for limit, kind in ((127, torch.int8), (128, torch.int16), (2**15 - 1, torch.int16)):
+        for records in (Rounded.of(x, True, limit), whitened(units, form, left, centre, 0.1, limit)):
+            assert records.whole.dtype == kind
+            assert records.bound == int(records.whole.int().abs().max()) < limit
+    assert Rounded.of(torch.zeros(3, 2), False, 9).bound == 1
 
 
 def test_sums_beyond_2_to_the_53_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +339,7 @@ def test_float32_that_rounds_factors_is_not_used(monkeypatch: pytest.MonkeyPatch
     records = whitened(units, form, torch.from_numpy(none.left), torch.from_numpy(none.centre), 0.1, 200)
     y, weights = torch.randint(0, CLASSES, (50,), generator=rng), torch.randn(head.size, generator=rng)
     wanted = head.sums(head.weights(weights), records, y, 0.03, 30).sums
-    monkeypatch.setattr(Digits, "products", lambda *_: pytest.fail("float32 was multiplied"))
+    monkeypatch.setattr(Digits, "joined", lambda *_: pytest.fail("float32 was multiplied"))
     torch.set_float32_matmul_precision(precision)
     try:
         assert torch.equal(head.sums(head.weights(weights), records, y, 0.03, 30).sums, wanted)

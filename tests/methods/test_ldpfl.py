@@ -254,7 +254,7 @@ def test_what_is_kept_is_the_randomised_code_of_the_extractors_features():
     method, made = prepared(recipe)
     federation = wire(recipe)
     x = torch.from_numpy(federation.dataset.normalisation.apply(federation.dataset.train.x[federation.parts[2]]))
-    code = FixedPoint().encode(features_of(method._extractor, x, made[2]))
+    code = FixedPoint().encode(features_of(method.extractor, x, made[2]))
     streams = RecordStreams(Keystream.simulation(7, [2], 0), np.arange(20), BITS)
     output = BitRandomizer.theorem2(0.5, BitString(BITS)).randomize(code, streams).output
     assert isinstance(output, BitOutput) and np.array_equal(output.packed, made[2][RECORDS])
@@ -280,11 +280,11 @@ def test_a_trained_extractor_works_with_the_clients_own_statistics():
     recipe = tiny()
     method, made = prepared(recipe)
     x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    features = features_of(method._extractor, x, made[0])
+    features = features_of(method.extractor, x, made[0])
     assert features.shape == (6, 128)
-    assert np.allclose(features[:2], features_of(method._extractor, x[:2], made[0]))  # no record sees its neighbours
+    assert np.allclose(features[:2], features_of(method.extractor, x[:2], made[0]))  # no record sees its neighbours
     other = {**made[0], "statistics.bn1.running_mean": made[0]["statistics.bn1.running_mean"] + 1}
-    assert not np.allclose(features, features_of(method._extractor, x, other))
+    assert not np.allclose(features, features_of(method.extractor, x, other))
 
 
 @pytest.mark.parametrize(("start", "same"), [("common", True), ("own", False)])

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.ledgers import edit, edit_behind_the_triggers, key, pure
 
 from sordino.errors import (
     BudgetExceeded,
@@ -56,10 +57,6 @@ from sordino.privacy.ledger import (
 )
 
 
-def pure(name: str, epsilon: float, dataset: str = "wards", what: str = "update") -> Release:
-    return Release(name, dataset, what, (Guarantee(SERVER, Adjacency.CLIENT, Pure(epsilon), "by hand"),))
-
-
 def unproven(name: str, what: str = "labels", claimed: Claim | None = None) -> Release:
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, Infinite("sent as they are"), "none")
     return Release(name, "wards", what, (guarantee,), claimed)
@@ -67,42 +64,6 @@ def unproven(name: str, what: str = "labels", claimed: Claim | None = None) -> R
 
 def derived(name: str, *sources: str) -> Release:
     return Release(name, "wards", "model", (), composition=Derived(sources))
-
-
-def key(round: int, plan: str = "ab", dataset: str = "wards", federation: str = "north") -> ReportKey:
-    return ReportKey(dataset, federation, round, plan)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.create(path) as made:
-        made.set_budget("wards", Budget(limit=1.0))
-        yield made
-
-
-def edit(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-        connection.commit()
-
-
-def edit_behind_the_triggers(path: Path, *statements: str) -> None:
-    """As a careful editor would: drop the triggers, edit, and put them back."""
-    with closing(sqlite3.connect(path)) as connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            connection.execute(statement)
-        for _, sql in triggers:
-            connection.execute(sql)
-        connection.commit()
 
 
 # --- the budget

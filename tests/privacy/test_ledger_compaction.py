@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -11,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.ledgers import edit_behind_the_triggers, key, pure
 
 from sordino.errors import InvalidInput, LedgerDamaged, LedgerUnavailable, ReportCompacted
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Pure, Release
+from sordino.privacy.guarantee import Budget, Release
 from sordino.privacy.ledger import Compacted, Freed, Holdings, Ledger, ReportKey
 from sordino.storage.sqlite import Database
 
@@ -21,13 +21,8 @@ NOW = timedelta(0)
 EPSILON = 0.125  # sums of it are exact
 
 
-def key(round: int, federation: str = "north") -> ReportKey:
-    return ReportKey("wards", federation, round, "ab")
-
-
 def draw() -> tuple[Release, bytes]:
-    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(EPSILON), "by hand")
-    return Release(os.urandom(8).hex(), "wards", "update", (guarantee,)), os.urandom(5_000)
+    return pure(os.urandom(8).hex(), EPSILON), os.urandom(5_000)
 
 
 class Clock:
@@ -43,27 +38,8 @@ class Clock:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.create(path) as made:
-        made.set_budget("wards", Budget(limit=1000.0))
-        yield made
-
-
-def edit_behind_the_triggers(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for statement in (
-            *(f"DROP TRIGGER {name}" for name, _ in triggers),
-            *statements,
-            *(sql for _, sql in triggers),
-        ):
-            connection.execute(statement)
-        connection.commit()
+def limit() -> float:
+    return 1000.0
 
 
 def format_of(path: Path) -> int:
@@ -76,7 +52,7 @@ def format_of(path: Path) -> int:
 
 def test_a_report_is_dropped_once_a_later_round_of_its_federation_was_answered(ledger: Ledger) -> None:
     sent = {round: ledger.release_once(key(round), draw) for round in (1, 2, 3)}
-    other = ledger.release_once(key(1, "south"), draw)
+    other = ledger.release_once(key(1, federation="south"), draw)
     heads = [entry.hash for entry in ledger.entries()]
     assert ledger.compactable(NOW) == ledger.compact(NOW) == Freed(2, 10_000)
     for round in (1, 2):
@@ -85,7 +61,7 @@ def test_a_report_is_dropped_once_a_later_round_of_its_federation_was_answered(l
         with pytest.raises(ReportCompacted):
             ledger.release_once(key(round), lambda: pytest.fail("a second draw"))
     assert ledger.replay(key(3)) == sent[3]
-    assert ledger.replay(key(1, "south")) == other, "another federation's rounds acknowledge nothing here"
+    assert ledger.replay(key(1, federation="south")) == other, "another federation's rounds acknowledge nothing here"
     assert ledger.standing("wards").spent == 4 * EPSILON
     assert ledger.holdings() == Holdings(2, 10_000, 2)
     after = ledger.entries()
@@ -317,7 +293,7 @@ def test_in_any_history_a_key_is_drawn_once_and_the_chain_and_the_costs_stay(act
         for action, given in actions:
             if action == "answer":
                 rounds[given] = rounds.get(given, 0) + 1
-                own = key(rounds[given], str(given))
+                own = key(rounds[given], federation=str(given))
                 sent[own] = ledger.release_once(own, draw)
             elif action == "again" and sent:
                 asked = list(sent)[int(str(given)) % len(sent)]

@@ -158,6 +158,7 @@ def test_who_is_sent_nothing_after_a_restart_may_have_been_sent_the_plan_before(
     assert counted(outcome) == [(1, 0)] * 3
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_in_a_secure_sum_nothing_leaves_who_was_not_asked_for_its_masked_report(tmp_path):
     """Four are asked for keys, and the last is silent."""
     given = people.recipe({"split.clients": 4, "rounds.count": 1, "method.channel": {"kind": "summed"}})
@@ -173,6 +174,7 @@ def test_in_a_secure_sum_nothing_leaves_who_was_not_asked_for_its_masked_report(
     assert [client.standing.spent > 0 for client in clients.values()] == [True] * 3 + [False]
 
 
+@pytest.mark.usefixtures("sum_graph")
 def test_who_cannot_be_reached_for_its_masked_report_sends_none(tmp_path):
     given = people.recipe({"split.clients": 4, "rounds.count": 1, "method.channel": {"kind": "summed"}})
     clients = people.members(tmp_path, people.wire(given))

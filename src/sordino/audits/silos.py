@@ -91,7 +91,7 @@ def _game(run: FinishedRun, group: Group, view: View, flock: Flock, name: str) -
     attack = f"{_planted(flock)}; seen: {seen}, with all models and all other records known"
     rounds = f"{run.rounds} round{'s' if run.rounds > 1 else ''}"
     unit = f"the whole run, {rounds}, {len(flock):,} canaries"
-    return promise(row, name, unit, attack, _proven_curve(group, view, row.proven))
+    return promise(row, name, unit, attack, proven_curve(group, view, row.proven))
 
 
 def _of_final_model(game: Promise, flock: Flock) -> Promise:
@@ -106,7 +106,7 @@ def _planted(flock: Flock) -> str:
     return f"{len(flock):,} made-up records, each in {where} or not by a fair coin"
 
 
-def _proven_curve(group: Group, view: View, proven: float) -> Points:
+def proven_curve(group: Group, view: View, proven: float) -> Points:
     """More points of the proven curve, where all releases are DP-SGD."""
     losses = []
     for release, times in group.releases:

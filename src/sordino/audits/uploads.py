@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
@@ -29,12 +28,13 @@ from sordino.audits.finished_run import (
 )
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.mechanisms import exact_law, keeps
+from sordino.audits.server_view import handed_in
 from sordino.audits.statistics import Sample
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, Output
 from sordino.methods.interface import Bench, Cohort, State
-from sordino.methods.upload import Draw, Sent, Upload
+from sordino.methods.upload import Draw, Upload
 from sordino.privacy.accountant import Composed, compose
 from sordino.privacy.guarantee import SERVER, Adjacency, GaussianLoss, Guarantee, Infinite, RandomizedBit, Release
 from sordino.randomness import Keystream
@@ -161,12 +161,6 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
     plan = method.plan(state, run.recipe.name)
-    vectors, honest = [], Upload.send
-
-    def send(self: Upload, clients: Sequence[int], rows: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
-        vectors.append(np.array(rows, np.float32))
-        return honest(self, clients, rows, draw, sizes)
-
     population = federation.population
     bench = Bench()
     cohort = Cohort(
@@ -175,9 +169,7 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
         ({},) * len(clients),
         tuple(population.size(client) for client in clients),
     )
-    with patch.object(Upload, "send", send):
-        method.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
-    return np.concatenate(vectors)
+    return handed_in(method, plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)[0]
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ class Direct(Channel):
         def build(self, recipe: Recipe, method: Method) -> Direct:
             return Direct()
 
+    @property
+    def adds_up(self) -> bool:
+        """A channel that extends this one may look at each report."""
+        return type(self) is Direct
+
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of the reports on this plan, as they arrive."""
         yield from exchange("report", dict.fromkeys(clients, plan))

@@ -20,6 +20,11 @@ class Channel(ABC):
     leaving: str | None = None  #: the step in which a report leaves its client; None: one may leave in any step
     timing: Timing | None = None  #: when the reports of the last round arrived, where delays are simulated
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether reports that simulated clients have added up may take the place of single ones."""
+        return False
+
     @abstractmethod
     def collect(
         self, exchange: Exchange, plan: bytes, clients: Sequence[int]

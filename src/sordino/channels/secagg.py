@@ -511,7 +511,8 @@ class SumClient:
         self._roster = {entry.client: entry for entry in entries}
         if self._roster.get(self.client, self._entry) != self._entry:
             raise SumRefused("the roster holds other keys for this client than it sent: do not trust the server")
-        if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
+        everybody = {**self._roster, self.client: self._entry}.values()
+        if len({key for entry in everybody for key in (entry.mask, entry.seal)}) != 2 * len(everybody):
             raise SumRefused("the roster holds one key twice: the server is not to be trusted")
         for entry in entries:
             if self._identity is not None and not self._vouched(entry):

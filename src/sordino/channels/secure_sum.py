@@ -22,7 +22,17 @@ from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.neighbours import BREACH, MOST_ATTEMPTS, Neighbourhood, neighbourhood
-from sordino.channels.secagg import STEPS, Identity, Session, SumClient, SumLost, SumRefused, SumServer, invitation
+from sordino.channels.secagg import (
+    MOST_CLIENTS,
+    STEPS,
+    Identity,
+    Session,
+    SumClient,
+    SumLost,
+    SumRefused,
+    SumServer,
+    invitation,
+)
 from sordino.channels.spec import ChannelSpec, ReleasesOf, first_tally
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
@@ -114,9 +124,10 @@ class Summed(Channel):
         def neighbourhood(self, clients: int, upload: Upload, group: int) -> Neighbourhood | None:
             """How many others each client of a sum draws and deals with; None where it deals with all of them.
 
-            Parts of one noise are added on the complete graph, where more honest clients are sure to be in a sum.
+            Parts of one noise are added on the complete graph, where more honest clients are sure to be in a sum. More
+            clients than a sum can have draw none: counting their neighbours would take long, for nothing.
             """
-            if not self._may_draw(clients, upload, group):
+            if clients > MOST_CLIENTS or not self._may_draw(clients, upload, group):
                 return None
             found = neighbourhood(clients, self.least(clients), math.ceil(self.colluders * clients - 1e-9))
             return None if found is None or found.size * WORTHWHILE > clients else found

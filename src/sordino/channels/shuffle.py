@@ -316,7 +316,7 @@ class Delays:
     def __init__(self, proposals: ArrayLike, computing: ArrayLike, communication: ArrayLike, *, seed: int = 0) -> None:
         proposed, t_lc, t_c = (_seconds(x) for x in (proposals, computing, communication))
         self.latency = float(median(proposed.tolist()))  #: T
-        self._responses: Float64s = t_lc + t_c
+        self.responses: Float64s = t_lc + t_c  #: how long each client takes, without any delay
         self._seed = seed
 
     @classmethod
@@ -330,7 +330,7 @@ class Delays:
 
         The last of d draws from U(0, T) is T * U^(1/d): there is no need to draw them all.
         """
-        responses = self._responses[np.asarray(clients, np.intp)]
+        responses = self.responses[np.asarray(clients, np.intp)]
         slowest = float(responses.max())
         last = self.latency * np.random.default_rng([self._seed, number]).random(len(responses)) ** (1 / values)
         return Timing(

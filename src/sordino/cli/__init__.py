@@ -1,57 +1,51 @@
-"""The command line: each command in a file of its own, put together here."""
+"""The command line: each command in a file of its own, put together here.
+
+app()              # all commands
+app_for("plan")()  # the same, with one command alone: the others are not loaded
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli import (
-    audit,
-    client,
-    coordinator,
-    data,
-    deploy,
-    join,
-    keys,
-    ledger,
-    model,
-    plan,
-    recipes,
-    reproduce,
-    run,
-    serve,
-    shuffler,
-)
 from sordino.cli.printing import Commands, let_help_flow
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
-    help="Federated learning under local differential privacy: what is claimed, what is proven, what is measured.",
-)
-app.command()(run.run)
-app.command()(run.sweep)
-app.command()(run.compare)
-app.command()(model.predict)
-app.command()(model.export)
-app.command()(plan.plan)
-app.command(context_settings=reproduce.UNREAD, add_help_option=False)(reproduce.reproduce)
-app.command()(audit.audit)
-app.command()(serve.serve)
-app.command()(join.join)
-app.command()(keys.keys)
-app.add_typer(client.app, name="client")
-app.add_typer(coordinator.app, name="coordinator")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(data.app, name="data")
-app.add_typer(deploy.app, name="deploy")
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(shuffler.app, name="shuffler")
+if TYPE_CHECKING:
+    app: typer.Typer
+
+#: the modules of commands, in the order in which `--help` lists them
+_COMMANDS = {
+    "run": "run", "sweep": "run", "compare": "run", "predict": "model", "export": "model", "plan": "plan",
+    "reproduce": "reproduce", "audit": "audit", "attack": "attack", "serve": "serve", "join": "join", "keys": "keys",
+}  # fmt: skip
+_GROUPS = ("client", "coordinator", "ledger", "data", "deploy", "recipes", "shuffler")  #: modules with several commands
 
 
-let_help_flow(app)
+def app_for(word: str | None) -> typer.Typer:
+    """The command line for these arguments' first word: that command alone, or all where it names none."""
+    return _app([word]) if word in _COMMANDS or word in _GROUPS else _app((*_COMMANDS, *_GROUPS))
+
+
+def _app(names: Iterable[str | None]) -> typer.Typer:
+    made = typer.Typer(
+        cls=Commands,
+        no_args_is_help=True,
+        pretty_exceptions_show_locals=False,
+        help="Federated learning under local differential privacy: what is claimed, what is proven, what is measured.",
+    )
+    for name in names:
+        module: Any = import_module(f"{__name__}.{_COMMANDS.get(str(name), name)}")
+        if name in _GROUPS:
+            made.add_typer(module.app, name=str(name))
+        else:
+            made.command(**getattr(module, "UNREAD", {}))(getattr(module, str(name)))
+    made.callback()(_sordino)
+    let_help_flow(made)
+    return made
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,10 +56,20 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _sordino(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
+
+
+def __getattr__(name: str) -> object:
+    """`app` has all commands, and is made when first used."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = globals()["app"] = app_for(None)
+    return made
+
+
+__all__ = ["app", "app_for"]

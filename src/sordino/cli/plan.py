@@ -11,6 +11,7 @@ from sordino.cli.ledger import budget_as_json, terms_as_json
 from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import loading
 from sordino.privacy.guarantee import Budget, Release
 from sordino.report.words import decimal, deltas, figure, upper
 
@@ -100,9 +101,10 @@ def plan(
 
     sordino plan --mechanism private-head --values 39700 --maps 81 --records 600 --clients 100 --rounds 51 --epsilon 1
     """
-    from sordino.parts import registry
-    from sordino.runs.fitting import fit, plain_cases, recipe_cases
-    from sordino.runs.plan_options import PlanOptions
+    with loading():
+        from sordino.parts import registry
+        from sordino.runs.fitting import fit, plain_cases, recipe_cases
+        from sordino.runs.plan_options import PlanOptions
 
     names = mechanism or []
     for name in names:
@@ -116,9 +118,10 @@ def plan(
         raise InvalidInput("--set changes a recipe: name one, such as sordino plan two-point-digits")
     found_recipe = None
     if recipe is not None:
-        from sordino.recipe import Recipe
+        with loading():
+            from sordino.recipe import Recipe
 
-        found_recipe = Recipe.load(recipe, settings or [])
+            found_recipe = Recipe.load(recipe, settings or [])
     if HEAD in names or (found_recipe is not None and found_recipe.method.name == HEAD):
         if parameter is not None or names not in ([], [HEAD]):
             raise InvalidInput("private-head is planned by itself, from --epsilon: leave --parameter and others out")
@@ -168,8 +171,9 @@ def _evaluation(recipe: Recipe | None) -> tuple[str, ...]:
 
 
 def _plan_head(recipe: Recipe | None, options: PlanOptions, as_json: bool) -> None:
-    from sordino.report import head_words
-    from sordino.runs import head_plan
+    with loading():
+        from sordino.report import head_words
+        from sordino.runs import head_plan
 
     if recipe is not None and not head_plan.is_head(recipe):
         raise InvalidInput(f"the recipe {recipe.name!r} is none of private-head: leave --mechanism private-head out")

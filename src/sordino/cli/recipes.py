@@ -11,7 +11,7 @@ import typer
 from sordino.cli.options import AsJson, Overrides, RecipeName
 from sordino.cli.printing import Col, left, print_json, print_table
 from sordino.errors import InvalidInput
-from sordino.parts.lazy import loading
+from sordino.parts.shipped_recipes import ShippedRecipe, shipped_list
 
 if TYPE_CHECKING:
     from sordino.recipe import Key, Recipe
@@ -29,16 +29,13 @@ def recipes(context: typer.Context, as_json: AsJson = False) -> None:
         if as_json:
             raise typer.BadParameter("put --json behind the command", param_hint="--json")
         return
-    with loading():
-        from sordino.recipe import Recipe, shipped
-
-        found = [Recipe.load(name) for name in shipped()]
+    found = shipped_list()
     if as_json:
-        print_json([_as_json(recipe) for recipe in found])
+        print_json([asdict(own) for own in found])
     else:
         columns = [Col("name", no_wrap=True), Col("summary", min_width=35), Col("clients", "right", no_wrap=True)]
         columns += [Col("data", min_width=13), Col("model", no_wrap=True), Col("method, mechanism", no_wrap=True)]
-        rows = map(_recipe_row, found)
+        rows = map(_row, found)
         spare = ("paper", "model", "data", "clients", "method, mechanism")
         print_table("Recipes", [*columns, *left("paper", min_width=25)], rows, spare)
         typer.echo("Change one with --set, or start from it: sordino recipes show NAME > mine.toml")
@@ -129,23 +126,9 @@ def _mechanism(recipe: Recipe) -> str | None:
     return None if mechanism is None else str(mechanism.name)
 
 
-def _as_json(recipe: Recipe) -> dict[str, object]:
-    return {
-        "name": recipe.name,
-        "summary": recipe.summary,
-        "data": recipe.data.source,
-        "clients": recipe.number_of_clients,
-        "model": recipe.model.name,
-        "method": recipe.method.name,
-        "mechanism": _mechanism(recipe),
-        "paper": recipe.paper or None,
-    }
-
-
-def _recipe_row(recipe: Recipe) -> tuple[str, ...]:
-    how = ", ".join(filter(None, (recipe.method.name, _mechanism(recipe))))
-    place = (str(recipe.number_of_clients), recipe.data.source, recipe.model.name)
-    return recipe.name, recipe.summary, *place, how, recipe.paper or ""
+def _row(own: ShippedRecipe) -> tuple[str, ...]:
+    how = ", ".join(filter(None, (own.method, own.mechanism)))
+    return own.name, own.summary, str(own.clients), own.data, own.model, how, own.paper or ""
 
 
 def _markdown(found: list[Key]) -> list[str]:

@@ -13,7 +13,10 @@ from sordino.errors import InvalidInput
 CLONE = Path(__file__).resolve().parents[3]  #: the repository's root, where this package is run from a clone
 
 #: Hand every argument on as it was given, `--help` included: the command in `papers/` reads them.
-UNREAD = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+UNREAD = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    "add_help_option": False,
+}
 
 
 def reproduce(context: typer.Context) -> None:

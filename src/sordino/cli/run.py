@@ -30,6 +30,7 @@ from sordino.cli.options import (
 )
 from sordino.cli.printing import Cell, left, print_json, print_table, progress_of, right, stoppable
 from sordino.errors import InvalidInput
+from sordino.parts.hardware import compute_in_one_thread
 from sordino.parts.lazy import loading
 from sordino.parts.timeline import Span, Timeline, phase, process_start
 from sordino.report.metric_words import ACCURACY, beside
@@ -115,6 +116,7 @@ def run(
     """
     with Timeline(process_start()) as timeline:
         check_place(workers, device)
+        compute_in_one_thread()
         if resume is None:
             check_folder(RUNS if out is None else out)
         trackers = _trackers(tensorboard)
@@ -144,12 +146,29 @@ def run(
                 )  # fmt: skip
     if timing:
         _write_timing(timeline, folder)
-    if as_json:
-        print_json(outcome.to_json())
-    else:
+    if not as_json:
         _print_outcome(outcome)
+    attacks = _attack(chosen, folder, as_json)
+    if as_json:
+        print_json({**outcome.to_json(), **attacks})
     if timing and not as_json:
         _print_timing(timeline)
+
+
+def _attack(recipe: Recipe, folder: Path, as_json: bool) -> dict[str, object]:
+    """Attack a run that is over, where its recipe says so; what is found is shown, or handed back for JSON."""
+    if recipe.attacks is None:
+        return {}
+    from sordino.cli.attack import carry_out, print_attacks
+
+    choice, device = recipe.attacks, _device_of(folder) or "cpu"
+    with stoppable(lambda: f"The run is over. Attack it with: sordino attack {quote(str(folder))}"):
+        found = carry_out(folder, choice.what, thorough=choice.thorough, device=device, seed=recipe.seed)
+    if as_json:
+        return {"attacks": found.to_json()}
+    typer.echo()
+    print_attacks(found)
+    return {}
 
 
 def _write_timing(timeline: Timeline, folder: Path) -> None:
@@ -485,6 +504,7 @@ def sweep(
     On a Ray cluster several runs are computed at the same time.
     """
     check_place(workers, device)
+    compute_in_one_thread()
     check_folder(SWEEPS if out is None else out)
     from sordino.recipe import Recipe
     from sordino.runs.sweep import Axis, points

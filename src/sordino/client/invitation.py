@@ -48,6 +48,11 @@ def check_real(recipe: Recipe) -> None:
             "method.channel.kind = summed (the server learns sums alone), shuffler (a service of somebody else's) or "
             "direct"
         )
+    if recipe.attacks is not None:
+        raise InvalidInput(
+            "the recipe attacks its clients' reports ([attacks]), which is for simulations: leave that out, "
+            "--set attacks="
+        )
     if getattr(recipe.method, "announced_size", 1) == 0:
         raise InvalidInput(
             "the recipe does not say by which public size sums are divided, so that a client would tell its own: state "

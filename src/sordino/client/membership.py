@@ -68,6 +68,7 @@ class Membership:
             self.evaluation = private_evaluation(
                 self.recipe, self.method, blueprint.model, task, invitation.classes, invitation.shape
             )
+        guard.check_sums(self.method, self.client)
         self._held_out: OwnRecords | None = None
         if (given := self.recipe.evaluation.private) is not None:
             self._records, self._held_out = records.sides(given.share, self.recipe.seed)

@@ -10,10 +10,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from sordino.channels.neighbours import Neighbourhood
+from sordino.channels.secure_sum import WORTHWHILE, Summed
+from sordino.channels.spec import first_tally
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits
@@ -22,6 +26,7 @@ from sordino.learning import linear_head, models
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import FixedPoint
 from sordino.methods import extractors, randomised_records
+from sordino.methods.interface import Method
 from sordino.methods.private_head import PrivateHead
 from sordino.parts.tables import Spec
 from sordino.recipe import Recipe
@@ -36,9 +41,10 @@ _VALUE = 5e-8  #: seconds that a parameter takes in a step, its noise included
 _COPIES = 12  #: numbers that are held for each parameter: model, gradients, optimiser, plan, report
 _NUMBER = 4  #: bytes
 _CLIENT = 200  #: bytes that each client of a federation takes at every other one
-_SHARE = 4e-7  #: seconds that a secure sum takes for each client and each one that must stay: shares of two secrets
-_PEER = 3e-4  #: and for each client: keys that are agreed on, seals, signatures
-_MASKED = 4e-9  #: and for each client and value: masks
+_SHARE = 4e-7  #: seconds that a secure sum takes for each holder of shares and each one of them that must stay
+_PEER = 3e-4  #: and for each peer: keys that are agreed on, seals, signatures
+_MASKED = 4e-9  #: and for each peer and value: masks
+_LISTED = 6e-5  #: and for each client where neighbours are drawn: their number is computed, and names are read
 _RANDOMISED = 1e-7  #: seconds that a value of a record takes to be randomised once
 _AT_ONCE = 24  #: bytes that a value takes while it is randomised, or brought to whole numbers
 _FEATURE = 2e-8  #: seconds that a feature of a record takes to be brought to whole numbers, and whitened
@@ -162,6 +168,13 @@ class TrainingWork:
         return _NUMBER * (_COPIES * network.parameters + 3 * self.batch * network.numbers) / 1e6
 
 
+def _sum_seconds(clients: int, threshold: int, values: int, drawn: Neighbourhood | None) -> float:
+    """About how long a client takes for a sum: with all others, or with those it drew and those who drew it."""
+    if drawn is None:
+        return clients * (_PEER + _SHARE * threshold + _MASKED * values)
+    return 2 * drawn.size * (_PEER + _MASKED * values) + _SHARE * drawn.size * drawn.quorum + _LISTED * clients
+
+
 @dataclass(frozen=True)
 class Guard:
     """The limits of an owner, for one federation."""
@@ -177,7 +190,6 @@ class Guard:
         self.require(Reason.LIMIT_MEMORY, _CLIENT * recipe.number_of_clients / 1e6, self.limits.memory, "megabytes")
         strengths = len(set(recipe.epsilons() or ()))
         self.require(Reason.LIMIT_STRENGTHS, strengths, self.limits.strengths, "different epsilons")
-        self._sum(recipe, 1)
         extractor = getattr(method, "extractor", None)
         if extractor is not None and hasattr(extractor, "model"):
             training = getattr(extractor, "training", None)
@@ -199,15 +211,24 @@ class Guard:
             self._preparation(method, math.prod(seen), classes, records)
         share = 0.0 if recipe.evaluation.private is None else recipe.evaluation.private.share
         work = replace(TrainingWork.of(recipe, records), aside=records * share / (1 - share))
-        self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
+        self._network(recipe.model.name, seen, classes, recipe.model.options, work)
 
-    def _sum(self, recipe: Recipe, values: int) -> None:
-        """A secure sum takes all clients asked times those who must stay, and times the values."""
-        channel = recipe.method.channel
-        if not hasattr(channel, "least"):
+    def check_sums(self, method: Method, client: int) -> None:
+        """Refuse a secure sum that takes too long, on the graph on which this client's class is summed."""
+        rule, selection = method.spec.channel, method.spec.selection
+        if not isinstance(rule, Summed.Spec):
             return
-        asked = recipe.method.selection.asked(recipe.number_of_clients)
-        seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
+            tally = first_tally(method)
+        group, asked = int(tally.upload.class_of[client]), selection.asked(method.clients)
+        size = int(np.count_nonzero(tally.upload.class_of == group))
+        most, fewest = min(size, asked), asked - (method.clients - size) if selection.steady else 0
+        drawn = rule.neighbourhood(most, tally.upload, group)
+        seconds = _sum_seconds(most, rule.least(most), tally.summands, drawn)
+        if drawn is not None:
+            complete = min(most, max(rule.sparse_from - 1, WORTHWHILE * drawn.size))  # fewer deal with all others
+            if complete >= fewest:
+                seconds = max(seconds, _sum_seconds(complete, rule.least(complete), tally.summands, None))
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
 
     def _features(self, method: Spec, shape: Sequence[int], classes: int, seed: int, records: int) -> None:
@@ -239,8 +260,8 @@ class Guard:
 
     def _network(
         self, name: str, shape: Sequence[int], classes: int, options: Mapping[str, object], work: TrainingWork
-    ) -> int:
-        """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
+    ) -> None:
+        """Refuse a network that is too large or trained for too long."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
         own = models.is_own(name)
@@ -254,7 +275,7 @@ class Guard:
         except Exception as error:
             if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
                 self._options(name, options)
-                return 0
+                return
             with refusing(Reason.NOT_IN_RECIPE, self.federation):
                 if isinstance(error, SordinoError):
                     raise
@@ -265,7 +286,6 @@ class Guard:
         self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
         seconds = work.evaluation_seconds(network)
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for an evaluation")
-        return network.parameters
 
     def _options(self, name: str, options: Mapping[str, object]) -> None:
         """Refuse a number that, as the width of two layers, would make more parameters than the limit."""

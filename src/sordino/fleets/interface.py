@@ -6,10 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
 from sordino.wire.messages import Answer
 from sordino.wire.requests import Response
+
+if TYPE_CHECKING:
+    from sordino.methods.upload import PartialSum
 
 WHOLE_STEPS = ("prepare", "report", "post", "evaluate")  #: steps that carry the plan, and are all of an exchange
 
@@ -38,6 +42,16 @@ class Reply:
         return Answer.decode(self.message)
 
 
+@dataclass(frozen=True, eq=False)
+class Tallied:
+    """Reports of several simulated clients on one plan, added up where they were computed."""
+
+    clients: tuple[int, ...]  #: in the order of their reports
+    refused: Mapping[int, str]  #: those of them with a report that is not in the sum, and why
+    sum: PartialSum
+    size: int  #: bytes of all their answers
+
+
 class Fleet(ABC):
     """Where clients live. `exchange` is the only network primitive."""
 
@@ -51,6 +65,10 @@ class Fleet(ABC):
         The deadline is a time of `time.monotonic`. Clients that were sent nothing come last, as replies that are not
         `reached`. A generator that is closed early abandons what is under way, and everybody counts as reached.
         """
+
+    def exchange_sums(self, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply | Tallied]:
+        """The same for the step `report`, by whoever may add up reports before they travel: simulated clients alone."""
+        yield from self.exchange("report", messages, deadline)
 
     def begin_round(self, round: int) -> None:  # noqa: B027 (nothing to do where clients never change)
         """Take notice that a round begins (0 is the preparation), before its exchanges: who takes part may change."""
@@ -91,4 +109,4 @@ class OuterFleet(Fleet):
         return self._fleet.invite(invitations)
 
 
-__all__ = ["WHOLE_STEPS", "Fleet", "OuterFleet", "Reply"]
+__all__ = ["WHOLE_STEPS", "Fleet", "OuterFleet", "Reply", "Tallied"]

@@ -17,11 +17,22 @@ import numpy as np
 from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.interface import Fleet, Reply
-from sordino.fleets.tasks import Counting, Grading, Look, Preparation, Rehearsal, Showing, Task, Work
+from sordino.fleets.interface import Fleet, Reply, Tallied
+from sordino.fleets.tasks import (
+    Counting,
+    Grading,
+    Look,
+    Preparation,
+    Rehearsal,
+    Showing,
+    SummedReports,
+    TallyTask,
+    Task,
+    Work,
+)
 from sordino.fleets.workers import Hands, InProcess
 from sordino.learning.evaluation import Scores, in_pieces
-from sordino.methods.interface import ClientState, LocalView, ModelView, Seen
+from sordino.methods.interface import ClientState, LocalView, ModelView, Reported, Seen
 from sordino.methods.private_evaluation import EVALUATE
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
@@ -29,7 +40,7 @@ from sordino.wire.messages import Plan, answer_to
 
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
 GPU_TASK_BYTES = 2**31  #: on a GPU, which is idle with a few clients at a time
-TASK_CLIENTS = 64  #: and of this many clients on a processor, at most
+TASK_CLIENTS = 256  #: and of this many clients on a processor, at most
 TASKS_PER_WORKER = 6  #: so that no worker waits long for another at the end of a round
 
 
@@ -87,21 +98,33 @@ class SimulatedFleet(Fleet):
         """The clients' replies to a plan, as they are computed; declines come first."""
         if self._members is not None and step in self._members.steps:
             yield from self._sum(self._members, step, messages, deadline)
-            return
-        if step == EVALUATE:
+        elif step == EVALUATE:
             yield from self._evaluations(messages, deadline)
-            return
-        if step not in ("prepare", "report"):
+        elif step not in ("prepare", "report"):
             raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
+        else:
+            for plan, clients in self._asked(messages):
+                willing = yield from self._willing(plan, clients)
+                if step == "prepare":
+                    yield from self._preparations(plan, willing)
+                else:
+                    yield from self._reports(plan, willing, deadline)
+
+    def exchange_sums(self, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply | Tallied]:
+        """The same for reports, those of one task added up where a sum takes fewer bytes."""
+        for plan, asked in self._asked(messages):
+            willing = yield from self._willing(plan, asked)
+            for clients, reported in self._done(plan, self._tasks(TallyTask, willing), deadline):
+                if isinstance(reported, SummedReports):
+                    yield reported.sum
+                else:
+                    yield from map(Reply, clients, reported.bodies)
+
+    def _asked(self, messages: Mapping[int, bytes]) -> Iterator[tuple[Plan, list[int]]]:
+        """Each plan of an exchange, and whom it goes to."""
         self.diagnostics = RoundDiagnostics()
         for message in {id(m): m for m in messages.values()}.values():
-            clients = [client for client, own in messages.items() if own is message]
-            plan = Plan.decode(message)
-            willing = yield from self._willing(plan, clients)
-            if step == "prepare":
-                yield from self._preparations(plan, willing)
-            else:
-                yield from self._reports(plan, willing, deadline)
+            yield Plan.decode(message), [client for client, own in messages.items() if own is message]
 
     def _willing(self, plan: Plan, clients: Sequence[int]) -> Generator[Reply, None, list[int]]:
         """Those whose ledgers let them take part; the others decline."""
@@ -163,15 +186,26 @@ class SimulatedFleet(Fleet):
 
     def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[Reply]:
         """What clients send on a plan, as it is computed."""
+        for clients, reported in self._done(plan, self._tasks(Task, willing), deadline):
+            yield from map(Reply, clients, reported.bodies)
+
+    def _tasks(self, kind: type[Task], willing: Sequence[int]) -> list[Task]:
+        """The shares of a round, for whoever is free or keeps what was computed from the records."""
         tasks = []
         for home, those in self._homes(willing).items():
             for piece in self._pieces(those):
                 prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
-                tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared, home))
+                tasks.append(kind(piece, tuple(self.states.get(client, {}) for client in piece), prepared, home))
+        return tasks
+
+    def _done(
+        self, plan: Plan, tasks: Sequence[Task], deadline: float | None
+    ) -> Iterator[tuple[tuple[int, ...], Reported]]:
+        """What came of tasks; what clients keep and what their owners see is noted."""
         for clients, reported in self._hands.run(plan, tasks, deadline):
             self.states |= {client: kept for client, kept in zip(clients, reported.states, strict=True) if kept}
             self.diagnostics.add(clients, reported.local)
-            yield from map(Reply, clients, reported.bodies)
+            yield clients, reported
 
     def _charge(self, plan: Plan, clients: Sequence[int]) -> Mapping[int, str]:
         """Charge the clients' ledgers; those without enough budget decline, each with the reason."""
@@ -227,6 +261,9 @@ class SimulatedFleet(Fleet):
         if not on_gpu:
             most = min(TASK_CLIENTS, most)
         size = max(2, min(-(-share // width) * width, fair, most))
+        if not on_gpu:  # equally many for each worker, of equal sizes: none is left with a small one at the end
+            tasks = -(-len(order) // (size * workers)) * workers
+            size = max(2, -(-len(order) // max(1, tasks)))
         return [tuple(order[first : first + size]) for first in range(0, len(order), size)]
 
     def rehearse(self, plan: Plan, clients: Sequence[int]) -> LocalView:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -18,18 +18,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sordino.errors import SordinoError
+from sordino.fleets.interface import Tallied
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, Seen
 from sordino.methods.private_evaluation import PrivateEvaluation
+from sordino.methods.upload import Tally
 from sordino.parts.timeline import phase
 from sordino.randomness import Keystream
-from sordino.wire.messages import Plan, answer_to
+from sordino.wire.messages import ANSWER_BYTES, Plan, answer_to
 
 T_co = TypeVar("T_co", covariant=True)
 
+CACHED_BYTES = 2**21  #: of clients' vectors that are made at a time, or of one width of clients
+SUM_BYTES = 8  #: of each value in a sum of reports
 MOST_DEATHS = 3  #: of workers at one job, before the run is given up
 
 
@@ -106,10 +110,18 @@ class Work:
     bench: Bench
     evaluation: PrivateEvaluation | None = None
     held_out: Sequence[NDArray[np.int64]] = ()  #: positions of the records that each client sets aside
+    _tally: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # of the plan at hand
 
     def draw(self, round: int) -> Callable[[Sequence[int]], Keystream]:
         """Clients' randomness in a round of the simulation."""
         return lambda clients: Keystream.simulation(self.seed, list(clients), round)
+
+    def tally(self, plan: Plan) -> Tally:
+        """An empty sum for reports on this plan; what it learns of mechanisms is kept for the next one."""
+        last = self._tally["last"] if self._tally.get("plan") is plan else self.method.tally(plan)
+        empty: Tally = last.emptied()
+        self._tally.update(plan=plan, last=empty)
+        return empty
 
     def placed(self, place: Callable[[Examples], Examples]) -> Work:
         """The same with all examples where `place` puts them, for processes to share instead of copying them."""
@@ -135,11 +147,14 @@ class Task:
 
     def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
         """These clients, and their answers to the plan with what they keep and what their owners see."""
+        return self.clients, _answers(plan, self.report(work, plan))
+
+    def report(self, work: Work, plan: Plan) -> Reported:
+        """Their reports on the plan."""
         with phase("records"):
             cohort = self.cohort(work)
         with phase("randomise"):  # and train, which is a phase of its own
-            reported = work.method.report(plan, cohort, work.draw(plan.round), work.bench)
-        return self.clients, replace(reported, bodies=[answer_to(plan, body) for body in reported.bodies])
+            return work.method.report(plan, cohort, work.draw(plan.round), work.bench)
 
     def cohort(self, work: Work) -> Cohort:
         """These clients with their data, or with what they made of it where they have prepared."""
@@ -153,6 +168,59 @@ class Task:
             tuple(population.size(client) for client in self.clients),
             self.prepared,
         )
+
+
+def _answers(plan: Plan, reported: Reported) -> Reported:
+    """The same with each report as the answer that is sent."""
+    return replace(reported, bodies=[answer_to(plan, body) for body in reported.bodies])
+
+
+@dataclass(frozen=True)
+class SummedReports(Reported):
+    """What K clients report, added up: there are no bodies."""
+
+    sum: Tallied
+
+
+@dataclass(frozen=True)
+class TallyTask(Task):
+    """The same where the sum of the reports is all that is wanted: it takes their place where it has fewer bytes."""
+
+    def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Reported]:
+        """These clients, and their answers or the sum of these."""
+        values, tally, done = work.method.upload(plan).values, work.tally(plan), list[Reported]()
+        size, refused, summed = 0, dict[int, str](), None
+        for piece in self._pieces(work, values):
+            reported = piece.report(work, plan)
+            own = sum(map(len, reported.bodies))
+            if summed is None:  # the first clients decide for all: reports of other classes may have other sizes
+                summed = own * len(self.clients) > SUM_BYTES * values * len(piece.clients)
+            if summed:
+                with phase("aggregate"):
+                    refused |= tally.add(piece.clients, reported.bodies)
+                reported = replace(reported, bodies=[])
+            size += own
+            done.append(reported)
+        whole = _joined(done)
+        if not summed:
+            return self.clients, _answers(plan, whole)
+        found = Tallied(self.clients, refused, tally.partial_sum(), size + ANSWER_BYTES * len(self.clients))
+        return self.clients, SummedReports([], whole.states, whole.local, found)
+
+    def _pieces(self, work: Work, values: int) -> Iterator[Task]:
+        """The same clients a few at a time, so that what is made of their vectors stays in the processor's cache."""
+        width = work.bench.execution.width
+        size = max(1, CACHED_BYTES // (4 * values) // width) * width
+        for first in range(0, len(self.clients), size):
+            some = slice(first, first + size)
+            yield Task(self.clients[some], self.states[some], self.prepared[some])
+
+
+def _joined(done: Sequence[Reported]) -> Reported:
+    """What several cohorts report, as one."""
+    local = (np.concatenate([getattr(own.local, name.name) for own in done]) for name in fields(LocalView))
+    bodies = [body for own in done for body in own.bodies]
+    return Reported(bodies, tuple(state for own in done for state in own.states), LocalView(*local))
 
 
 @dataclass(frozen=True)
@@ -308,4 +376,7 @@ class JobQueue:
         self._by_home.clear()
 
 
-__all__ = ["Job", "JobQueue", "PackedParts", "Population", "Task", "Work", "WorkerLost", "attempt"]
+__all__ = [
+    "Job", "JobQueue", "PackedParts", "Population", "SummedReports", "TallyTask", "Task", "Work", "WorkerLost",
+    "attempt",
+]  # fmt: skip

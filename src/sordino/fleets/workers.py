@@ -6,6 +6,7 @@ them map: whatever happens, none are left behind.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import mmap
@@ -13,12 +14,13 @@ import os
 import pickle
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 
 from sordino.errors import SordinoError
+from sordino.fleets.forks import Fork, may_fork
 from sordino.fleets.tasks import Job, JobQueue, T_co, Work, attempt
 from sordino.learning.examples import Examples
 from sordino.parts.timeline import Timeline, count_beside, phase
@@ -36,6 +39,10 @@ from sordino.wire.messages import Plan
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 WORKER_SECONDS = 2.0  #: how long workers have to end by themselves
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+COPIED_BYTES = 2**28  #: of records that copies may hold on to, which this process lets go of after their start
+KEPT_BYTES = 2**30  #: of freed memory that a worker keeps, at most
+BLOCK_BYTES = 2**25  #: of one block of it, where the C library is older and allows no more
 
 
 class NoRoom(SordinoError):
@@ -94,7 +101,7 @@ class _Child:
     """A child process, and what its parent waits for."""
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Fork
     pipe: Pipe
     job: Job[object] | None = None  #: the one that it does for the jobs at hand
     behind: bool = True  #: it starts, or does a job that nobody waits for: its next message is to be forgotten
@@ -130,6 +137,7 @@ class Workers:
         self._devices = tuple(devices) or (work.bench.device,)
         self._files: list[IO[bytes]] = []
         self._crew: list[_Child] = []
+        _open_standard_files()
         try:
             with _room_for_files():
                 self.work = work.placed(self._share)
@@ -159,13 +167,8 @@ class Workers:
     def _start(self, number: int) -> _Child:
         ours, theirs = socket.socketpair()
         device = self._devices[number % len(self._devices)]
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WORKER, str(theirs.fileno()), str(self._content), str(device)],
-            pass_fds=[theirs.fileno(), *(file.fileno() for file in self._files)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # a terminal's Ctrl-C is the parent's to handle
-        )
+        given = (str(theirs.fileno()), str(self._content), str(device))
+        process = _process(given, [theirs.fileno(), *(file.fileno() for file in self._files)])
         theirs.close()
         return _Child(number, process, connection.Connection(ours.detach()))
 
@@ -264,6 +267,13 @@ def _mapped(descriptor: int, kind: str, shape: tuple[int, ...]) -> np.ndarray[An
         return np.memmap(file, kind, mode="c", shape=shape)
 
 
+def _open_standard_files() -> None:
+    """Where standard files are closed, put nothing in their places: a worker has others there than its parent."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 @contextmanager
 def _room_for_files() -> Iterator[None]:
     """Turns a failure to write into a sentence."""
@@ -276,6 +286,25 @@ def _room_for_files() -> Iterator[None]:
         ) from None
 
 
+def starts_at_once(device: torch.device) -> bool:
+    """Whether workers are copies of this process: none is made where it has threads, or uses a GPU."""
+    return device.type == "cpu" and may_fork() and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+
+
+def _process(given: tuple[str, str, str], files: Sequence[int]) -> subprocess.Popen[bytes] | Fork:
+    """A worker with these files, in a process group of its own: a terminal's Ctrl-C is the parent's to handle."""
+    records = sum(os.fstat(file).st_size for file in files if stat.S_ISREG(os.fstat(file).st_mode))
+    if records <= COPIED_BYTES and starts_at_once(torch.device(given[2])):
+        return Fork(partial(_serve_as_copy, *given), files)
+    return subprocess.Popen(
+        [sys.executable, "-c", _WORKER, *given],
+        pass_fds=files,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+    )
+
+
 _WORKER = """
 import sys
 from sordino.parts.lazy import loading
@@ -285,9 +314,18 @@ _serve(*sys.argv[1:])
 """
 
 
+def _keep_memory() -> None:
+    """Let this process keep what it frees: the next task needs as much, and the system clears every page anew."""
+    with suppress(OSError, AttributeError):  # another C library than GNU's
+        mallopt = ctypes.CDLL(None).mallopt
+        if mallopt(M_MMAP_THRESHOLD, KEPT_BYTES) or mallopt(M_MMAP_THRESHOLD, BLOCK_BYTES):
+            mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)  # alone, it would have every large block given back at once
+
+
 def _serve(descriptor: str, content: str, device: str) -> None:
     """A worker's life: everything once, then plans and jobs, until the pipe is closed."""
     torch.set_num_threads(1)
+    _keep_memory()
     gc.freeze()  # what was loaded is no garbage
     pipe: Pipe = connection.Connection(int(descriptor))
     with mmap.mmap(int(content), 0, access=mmap.ACCESS_READ) as whole:
@@ -306,4 +344,14 @@ def _serve(descriptor: str, content: str, device: str) -> None:
         return
 
 
-__all__ = ["Hands", "InProcess", "NoRoom", "Workers", "local"]
+def _serve_as_copy(descriptor: str, content: str, device: str) -> None:
+    """The same, wherever its parent stood when it was made: it learns, whether or not gradients were off there.
+
+    Own code that draws from numpy's global generator draws something else in each worker, as in programs.
+    """
+    np.random.seed()  # noqa: NPY002
+    with torch.inference_mode(False), torch.enable_grad():
+        _serve(descriptor, content, device)
+
+
+__all__ = ["Hands", "InProcess", "NoRoom", "Workers", "local", "starts_at_once"]

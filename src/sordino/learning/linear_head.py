@@ -39,9 +39,11 @@ SCORE_STEPS = 1024  #: steps of the exponential's table per unit of the score
 LOWEST_SCORE = 24  #: below the largest; smaller ones count as this
 TABLE_BITS = 40
 ROUNDS = 12  #: attempts to round a vector so that it is not too long
-BLOCK = 2**18  #: values of records computed at a time: as many as stay in a processor's cache
+BLOCK = 2**18  #: float64 values of records computed at a time: as many as stay in a processor's cache
+PRODUCT_BLOCK = 2**19  #: the same for float32
+SCORES = 2**16  #: scores computed at a time: fewer cost more calls, more leave the cache
 FEWEST_ROWS = 16  #: records computed at a time, however wide they are
-GPU_BLOCK = 2**26  #: the same on a GPU
+GPU_BLOCK = 2**26  #: values of records computed at a time on a GPU
 FEWEST_TOGETHER = 16  #: records whose sum float32 has exactly, below which clients are computed one by one
 GPU_RECORDS = 2**12  #: records computed at a time on a GPU
 
@@ -126,24 +128,24 @@ class LinearHead:
 
     def sums(self, weights: WholeWeights, records: Rounded, y: Tensor, clip: float, limit: int) -> HeadSums:
         """The exact sum of the parts of records with labels `y [n]`, their residuals at most `limit` steps long."""
-        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.int64, device=y.device)
-        loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
-        most = 2**24 // (records.longest * limit)
-        step = (
-            max(FEWEST_ROWS, BLOCK // self.features)
-            if y.device.type == "cpu"
-            else max(FEWEST_ROWS, min(most, GPU_RECORDS))
-        )
-        step = min(step, 2**53 // (records.longest * limit))  # so many are added up in floats
-        short = step <= most and _float32_is_whole()  # then float32 has the sums over a block exactly
-        digits, kind = weights.digits(records.longest) if short else None, torch.float32 if short else torch.float64
+        width, device = self.features + self.bias, y.device
+        total = torch.zeros(self.classes, width, dtype=torch.int64, device=device)
+        loss, clipped = (torch.zeros((), dtype=torch.float64, device=device) for _ in range(2))
+        digits = weights.digits(records.longest) if _fits_float32(records, limit) else None
+        kind, exact = (torch.float64, 2**53) if digits is None else (torch.float32, 2**24)
+        most = exact // (records.bound * limit)  # so many records are added up exactly, whatever they are
+        step = max(FEWEST_ROWS, SCORES // self.classes if device.type == "cpu" else min(most, GPU_RECORDS))
+        at_once = min(len(y), step, block_rows(width, device, PRODUCT_BLOCK))
+        buffer = torch.empty(at_once, width, dtype=kind, device=device)
         for first in range(0, len(y), step):
-            part = slice(first, first + step)
-            own = records.rows(part)
-            whole = own.whole.to(kind)
-            products = whole @ weights.whole.T if digits is None else digits.products(whole)
-            residual, shortened, shares = residuals(own, products, y[part], clip, limit)
-            total += (residual.to(kind).T @ whole).long()
+            own, labels = records.rows(slice(first, first + step)), y[first : first + step]
+            left = weights.whole if digits is None else digits.digits
+            products = torch.cat([left @ rows.T for rows in _floats(own.whole, buffer)], dim=1)
+            scores = products if digits is None else digits.joined(products)
+            residual, shortened, shares = residuals(own, scores.T, labels, clip, limit)
+            factors = residual.T.to(kind)
+            for piece in _exact_pieces(residual.T, most, exact // records.bound):
+                total += _added_up(factors[:, piece], own.whole[piece], buffer).long()
             loss -= torch.log(shares).sum()
             clipped += shortened.sum()
         return HeadSums(self.flat(total), loss, clipped)
@@ -153,7 +155,8 @@ class LinearHead:
     ) -> HeadSums:
         """`sums` of each of several clients' records, computed side by side: a GPU waits for its orders otherwise."""
         longest, most = records[0].longest, 2**24 // (records[0].longest * limit)
-        if most < FEWEST_TOGETHER or not _float32_is_whole() or any(own.longest != longest for own in records):
+        fits = most >= FEWEST_TOGETHER and all(own.longest == longest and _fits_float32(own, limit) for own in records)
+        if not fits:
             alone = [self.sums(weights, own, y, clip, limit) for own, y in zip(records, labels, strict=True)]
             return _joined([HeadSums(own.sums[None], own.loss[None], own.clipped[None]) for own in alone])
         everyone = Rounded(
@@ -161,7 +164,7 @@ class LinearHead:
             torch.cat([own.length for own in records]), longest,
             None if records[0].base is None else torch.cat([own.base for own in records if own.base is not None]),
         )  # fmt: skip
-        products = weights.digits(longest).products(everyone.whole)
+        products = weights.digits(longest).products(everyone.whole).T
         residual, shortened, shares = residuals(everyone, products, torch.cat(list(labels)), clip, limit)
         losses, kept = -torch.log(shares), residual.float()
         found, first = [], 0
@@ -200,6 +203,46 @@ class LinearHead:
         return torch.cat([total[..., : self.features].flatten(-2), total[..., self.features :].flatten(-2)], dim=-1)
 
 
+def _floats(whole: Tensor, buffer: Tensor) -> Iterator[Tensor]:
+    """Whole records as floats, in parts alike that `buffer` holds, and in it: it stays in a processor's cache."""
+    return (buffer[: len(rows)].copy_(rows) for rows in torch.chunk(whole, -(-len(whole) // len(buffer))))
+
+
+def _added_up(factors: Tensor, whole: Tensor, buffer: Tensor) -> Tensor:
+    """factors `[classes, n]` times whole records `[n, width]`, as floats."""
+    total, first = factors.new_zeros(len(factors), whole.shape[1]), 0
+    for rows in _floats(whole, buffer):
+        total.addmm_(factors[:, first : first + len(rows)], rows)
+        first += len(rows)
+    return total
+
+
+def _exact_pieces(residual: Tensor, most: int, reach: int) -> Iterator[slice]:
+    """Pieces of residuals `[classes, n]` so short that floats have the sums of their records' parts exactly.
+
+    `most` records are short enough, whatever they are, and at least `FEWEST_ROWS` are. So are others where the sizes of
+    no class's residuals add up to more than `reach`: times the largest value of a record, that is the largest sum.
+    """
+    n, first = residual.shape[1], 0
+    if n <= most:
+        yield slice(n)
+        return
+    runs = functional.pad(residual.abs(), (0, -n % FEWEST_ROWS)).view(len(residual), -1, FEWEST_ROWS)
+    sizes = runs.sum(dim=2).cumsum(dim=1)
+    before = sizes.new_zeros(len(sizes), 1)
+    while first < sizes.shape[1]:
+        last = int(torch.searchsorted(sizes, before + reach, right=True).amin())
+        yield slice(first * FEWEST_ROWS, min(n, last * FEWEST_ROWS))
+        before, first = sizes[:, last - 1 : last], last
+
+
+def _fits_float32(records: Rounded, limit: int) -> bool:
+    """Whether float32 has the sums of a few records' parts exactly, and records' products with digits of one bit."""
+    longest_digit = math.isqrt(records.whole.shape[1]) + 1
+    most = max(records.bound * limit * FEWEST_ROWS, records.longest * longest_digit)
+    return most <= 2**24 and _float32_is_whole()
+
+
 def _float32_is_whole() -> bool:
     """Whether products of float32 have all their bits: own code may have let PyTorch round factors (TF32, bfloat16)."""
     try:
@@ -208,9 +251,14 @@ def _float32_is_whole() -> bool:
         return False
 
 
+def block_rows(width: int, device: torch.device, values: int) -> int:
+    """How many records have so many values; more on a GPU."""
+    return max(FEWEST_ROWS, (values if device.type == "cpu" else GPU_BLOCK) // width)
+
+
 def blocks(records: int, width: int, device: torch.device) -> Iterator[slice]:
     """Records computed at a time: as many as stay in a processor's cache, or fill a GPU."""
-    step = max(FEWEST_ROWS, (BLOCK if device.type == "cpu" else GPU_BLOCK) // width)
+    step = block_rows(width, device, BLOCK)
     return (slice(first, first + step) for first in range(0, records, step))
 
 
@@ -223,33 +271,46 @@ class Rounded:
     length: Tensor
     longest: int  #: no row of `whole` is longer
     base: Tensor | None = None  #: `[n, classes]`, the scores that the head adds to, in steps of the table
+    largest: int | None = None  #: no value of `whole` is larger in size, if that is known
+
+    @property
+    def bound(self) -> int:
+        """No value of `whole` is larger in size."""
+        return self.longest if self.largest is None else self.largest
 
     @classmethod
     def of(cls, x: Tensor, bias: bool, limit: int) -> Rounded:
         """Each row by itself: its own power of two, its own norm."""
         width = x.shape[1] + bias
-        whole = torch.empty(len(x), width, dtype=torch.float32, device=x.device)
+        whole = torch.empty(len(x), width, dtype=whole_type(limit), device=x.device)
+        largest = 1
         scale, length = (torch.empty(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
         for part in blocks(len(x), width, x.device):
             rows = x[part].double()
             if bias:
                 rows = torch.cat([rows, torch.ones(len(rows), 1, dtype=torch.float64, device=x.device)], dim=1)
-            largest = rows.abs().amax(dim=1)
-            if not bool(torch.isfinite(largest).all()):
-                rows[~torch.isfinite(largest)] = 0
-                largest = rows.abs().amax(dim=1)
-            power = power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
+            peak = rows.abs().amax(dim=1)
+            if not bool(torch.isfinite(peak).all()):
+                rows[~torch.isfinite(peak)] = 0
+                peak = rows.abs().amax(dim=1)
+            power = power_of_two(FEATURE_BITS - torch.frexp(peak).exponent)
             fixed = torch.round(rows * power.unsqueeze(1))
             norm = root((fixed * fixed).sum(dim=1))
             factor = over(aim(limit, width), torch.clamp(norm, min=1.0))
-            whole[part], shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
+            rows, shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
+            whole[part], largest = rows.to(whole.dtype), max(largest, int(rows.abs().amax()))
             scale[part], length[part] = factor * shorter * power, norm / power
-        return cls(whole, scale, length, limit)
+        return cls(whole, scale, length, limit, largest=largest)
 
     def rows(self, index: Tensor | slice) -> Rounded:
         """Some of the records."""
         base = None if self.base is None else self.base[index]
         return replace(self, whole=self.whole[index], scale=self.scale[index], length=self.length[index], base=base)
+
+
+def whole_type(limit: int) -> torch.dtype:
+    """The smallest type of whole numbers up to `limit` in size: rows are read in every round."""
+    return next(kind for kind in (torch.int8, torch.int16, torch.int32) if limit <= torch.iinfo(kind).max)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
@@ -262,33 +323,54 @@ def power_of_two(exponent: Tensor) -> Tensor:
 class Digits:
     """Whole weights `[classes, width]` as digits of so few bits that float32 has their products with records exactly.
 
-    Sums of products of a record and a digit are at most `longest` times the digit's norm, which is below 2^24.
+    Sums of products of a record and a digit are at most `longest` times the digit's norm, which is at most 2^24.
     """
 
-    digits: Tensor  #: float32 [width, digits * classes]
-    bits: int
+    digits: Tensor  #: float32 `[digits * classes, width]`, the lowest digits first
+    bits: tuple[int, ...]  #: of each digit but the highest
     classes: int
 
     @classmethod
     def of(cls, weights: Tensor, longest: int) -> Digits:
-        """The digits of weights below 2^31, for records of at most this length."""
+        """Few digits that hold weights `[classes, width]` below 2^31, for records of at most this length."""
         classes, width = weights.shape
-        bits = max(1, 24 - math.ceil(math.log2(longest * math.sqrt(width))))
+        most = 2**48 // longest**2  # sums of squares up to 2^53 are exact, so they are compared exactly
+        usual = math.floor(24 - math.log2(longest * math.sqrt(width / 12)))  # for digits that are spread evenly
         found: list[Tensor] = []
+        bits: list[int] = []
         left = weights
-        while not found or bool((left != 0).any()):
-            higher = torch.round(left * 2.0**-bits)
-            found.append(left - higher * 2.0**bits)
+        while not _within(left, most):
+            own = max(1, usual)
+            low, higher = _lowest_digit(left, own)
+            while own > 1 and not _within(low, most):
+                own -= 1
+                low, higher = _lowest_digit(left, own)
+            found.append(low)
+            bits.append(own)
             left = higher
-        return cls(torch.cat(found).T.float().contiguous(), bits, classes)
+        return cls(torch.cat([*found, left]).float(), tuple(bits), classes)
 
     def products(self, whole: Tensor) -> Tensor:
-        """The exact products `[n, classes]` of whole records, float32, and the weights, in float64."""
-        each = (whole @ self.digits).double().reshape(len(whole), -1, self.classes)
-        total = each[:, -1]
-        for k in range(each.shape[1] - 2, -1, -1):
-            total = total * 2.0**self.bits + each[:, k]
+        """The exact products `[classes, n]` of the weights and whole records `[n, width]`, float32, in float64."""
+        return self.joined(self.digits @ whole.T)
+
+    def joined(self, products: Tensor) -> Tensor:
+        """The products `[classes, n]` with the weights, float64, from those `[digits * classes, n]` with all digits."""
+        *lower, total = torch.split(products.double(), self.classes)
+        for bits, digit in zip(reversed(self.bits), reversed(lower), strict=True):
+            total = torch.add(digit, total, alpha=2.0**bits)
         return total
+
+
+def _within(digits: Tensor, most: int) -> bool:
+    """Whether the squares of no row add up to more than `most`."""
+    return bool(((digits * digits).sum(dim=1) <= most).all())
+
+
+def _lowest_digit(weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """The lowest digit, of either sign, and what is left, so many bits shorter."""
+    higher = torch.round(weights * 2.0**-bits)
+    return weights - higher * 2.0**bits, higher
 
 
 def residuals(
@@ -298,23 +380,26 @@ def residuals(
 
     `products [n, classes]` are those of the whole records and the whole weights.
     """
-    classes = products.shape[1]
+    n, classes = products.shape
+    label = labels.unsqueeze(1)
     scores = products / (records.scale * 2.0**WEIGHT_BITS).unsqueeze(1)
     if records.base is not None:
-        scores = scores + records.base.double() / SCORE_STEPS
-    below = (scores.amax(dim=1, keepdim=True) - scores) * SCORE_STEPS
-    index = torch.floor(torch.clamp(below, max=float(LOWEST_SCORE * SCORE_STEPS)) + 0.5).long()
-    likely = exponentials(products.device)[index]
-    shares = likely / likely.sum(dim=1, keepdim=True)
-    residual = shares - functional.one_hot(labels, classes)
-    square = residual[:, 0] * residual[:, 0]
+        scores += records.base.double() / SCORE_STEPS
+    below = torch.sub(scores.amax(dim=1, keepdim=True), scores, out=scores).mul_(SCORE_STEPS)
+    index = below.clamp_(max=float(LOWEST_SCORE * SCORE_STEPS)).add_(0.5).int()  # none is negative: rounded down
+    shares = exponentials(products.device).index_select(0, index.T.reshape(-1)).view(classes, n).T  # by classes
+    shares /= shares.sum(dim=1, keepdim=True)
+    likely = shares.gather(1, label)
+    residual = shares.scatter_(1, label, likely - 1)
+    squares = residual * residual
+    square = squares[:, 0]  # in this order: sums are rounded
     for k in range(1, classes):
-        square = square + residual[:, k] * residual[:, k]
+        square += squares[:, k]
     length = root(square) * records.length
     shortened = length > clip
     factor = torch.where(shortened, records.length * over(clip, length), records.length) * (aim(limit, classes) / clip)
-    found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
-    return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
+    found, _ = rounded_within(residual.mul_(factor.unsqueeze(1)), limit)
+    return found, shortened, likely[:, 0]
 
 
 def whole_scores(scores: Tensor) -> Tensor:
@@ -355,5 +440,5 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 __all__ = [
     "HeadSums", "LinearHead", "Rounded", "WholeWeights", "aim", "blocks", "exponentials", "of", "power_of_two",
-    "residuals", "rounded_within", "split_clip", "whole_scores",
+    "residuals", "rounded_within", "split_clip", "whole_scores", "whole_type",
 ]  # fmt: skip

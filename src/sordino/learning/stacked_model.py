@@ -311,12 +311,15 @@ class StackedModel:
         """Plain autograd, one client after the other: what a real client computes."""
         gradient, losses = torch.empty_like(parameters), parameters.new_empty(len(parameters))
         for row in range(len(parameters)):
-            flat = parameters[row].detach().requires_grad_()
+            # a leaf for each tensor: gradients of one flat leaf would be joined, and copied once more
+            leaves = {name: part.detach().requires_grad_() for name, part in self._named(parameters[row]).items()}
             own = {name: value[row] for name, value in buffers.items()}
             one = batch.rows(slice(row, row + 1))
             with torch_seed(batch.seeds[row], self.device) if batch.seeds else nullcontext():
-                loss = self._one_loss(self._named(flat), own, one.x[0], one.y[0], *(mask[0] for mask in one.masks))
-            (gradient[row],) = torch.autograd.grad(loss, flat)
+                loss = self._one_loss(leaves, own, one.x[0], one.y[0], *(mask[0] for mask in one.masks))
+            found = torch.autograd.grad(loss, tuple(leaves.values()), materialize_grads=True)
+            for place, part in zip(self._named(gradient[row]).values(), found, strict=True):
+                place.copy_(part)
             losses[row] = loss.detach()
         return gradient, losses
 

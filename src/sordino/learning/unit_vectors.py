@@ -32,6 +32,7 @@ from sordino.learning.linear_head import (
     blocks,
     power_of_two,
     rounded_within,
+    whole_type,
 )
 
 VALUE_BITS = 20  #: binary places of a feature
@@ -182,9 +183,8 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
     """
     left, centre = (torch.round(torch.nan_to_num(own.double())) for own in (left, centre))
     left, centre = left.clamp(-(2.0**MATRIX_BITS), 2.0**MATRIX_BITS), centre.clamp(-LARGEST_CENTRE, LARGEST_CENTRE)
-    whole = torch.empty(
-        len(units), form.size + 1, dtype=torch.int8 if limit < 128 else torch.int16, device=units.device
-    )
+    whole = torch.empty(len(units), form.size + 1, dtype=whole_type(limit), device=units.device)
+    largest = 1
     scale = torch.empty(len(units), dtype=torch.float64, device=units.device)
     for part in blocks(len(units), form.size, units.device):
         rows = left @ units[part, : form.size].double().reshape(-1, form.maps, form.cells) - centre.unsqueeze(1)
@@ -196,10 +196,10 @@ def whitened(units: Tensor, form: Form, left: Tensor, centre: Tensor, bias: floa
         length = root((fixed * fixed).sum(dim=1)).clamp(min=1.0)
         factor = over(aim(limit, form.size + 1), length)
         rows, shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
-        whole[part] = rows.to(whole.dtype)
+        whole[part], largest = rows.to(whole.dtype), max(largest, int(rows.abs().amax()))
         scale[part] = factor * shorter * norm.clamp(min=1.0)
     length = torch.full_like(scale, math.sqrt(1 + bias * bias))
-    return Rounded(whole, scale, length, limit, units[:, form.size :].clone() if form.scores else None)
+    return Rounded(whole, scale, length, limit, units[:, form.size :].clone() if form.scores else None, largest)
 
 
 class WhitenedHead(nn.Module):

@@ -205,9 +205,9 @@ def decode_reals(reports: Sequence[bytes], values: int, bound: NDArray[np.float6
     """Reports of d float32 values each; refused when one is not finite or exceeds the bound."""
     _check_reports(reports, values)
     _check_lengths(reports, [4 * values] * len(reports))
-    array = np.frombuffer(b"".join(reports), "<f4").reshape(len(reports), values).astype(np.float32)
+    array = np.frombuffer(bytearray().join(reports), "<f4").reshape(len(reports), values).astype(np.float32, copy=False)
     with np.errstate(invalid="ignore"):  # of NaN, some kinds of which raise a warning when they are converted
-        inside = np.abs(array.astype(np.float64)) <= bound[:, None]
-    if not inside.all():
+        largest, smallest = (end(array, axis=1).astype(np.float64) for end in (np.max, np.min))  # NaN if any value is
+    if not ((largest <= bound) & (-bound <= smallest)).all():
         raise InvalidInput("a report holds a value outside its mechanism's output set: it was damaged or forged")
     return RealOutput(array, bound)

@@ -57,7 +57,7 @@ class NoPrivacy(Mechanism):
         if self._clips(w):
             clipped = self._clip(w)
             share = np.mean(np.abs(clipped - w) > 1e-6 * np.abs(w), axis=1)
-        output = RealOutput(clipped.astype(np.float32), np.full(len(w), _LARGEST))
+        output = RealOutput(clipped.astype(np.float32, copy=False), np.full(len(w), _LARGEST))
         return Randomized(output, Diagnostics(share, np.zeros(len(w))))
 
     def estimate(self, output: Output) -> Floats:

@@ -169,7 +169,7 @@ class Ldpfl(Method):
         learner, loss = records.learner(blueprint.model)
         super().__init__(blueprint, upload, replace(blueprint.local_training, loss=loss))
         self.model, self.graded = learner, records.graded(blueprint.model)
-        self._extractor, self.records = extractor, records
+        self.extractor, self.records = extractor, records
         bound = getattr(blueprint.recipe.method.extractor, "most_records", None)
         self._most: int | None = None if extractor.public else bound
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
@@ -190,9 +190,9 @@ class Ldpfl(Method):
         if not there:
             return made
         clients = [cohort.clients[k] for k, _ in there]
-        fitted = self._extractor.fit(clients, [data for _, data in there], draw, bench)
+        fitted = self.extractor.fit(clients, [data for _, data in there], draw, bench)
         for (k, data), client, kept in zip(there, clients, fitted, strict=True):
-            features = extractors.features_of(self._extractor, data.x, kept)
+            features = extractors.features_of(self.extractor, data.x, kept)
             own = self.records.randomise(features, data.y.cpu().numpy(), client, draw([client]))
             made[k] = {**kept, **own}
         return made
@@ -216,7 +216,7 @@ class Ldpfl(Method):
         return PerClass(len(once), lambda c: (randomised_records.derived(name, DATASET, WHAT, once[c]), *counts))
 
     def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
-        group = 1 if self._extractor.public else self._most
+        group = 1 if self.extractor.public else self._most
         return self.records.releases(f"{federation}/0", DATASET, client, group)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
@@ -250,9 +250,7 @@ class Ldpfl(Method):
         ]
 
     def seen(self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness) -> Seen:
-        return self.records.examined(
-            extractors.features_of(self._extractor, x, prepared), positions, client, randomness
-        )
+        return self.records.examined(extractors.features_of(self.extractor, x, prepared), positions, client, randomness)
 
 
 class LdpflAlone(LocalOnly):

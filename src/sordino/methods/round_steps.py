@@ -59,7 +59,7 @@ class Trained:
 
     def local(self, clipped: Float64s, handed_in: Floats) -> LocalView:
         """What owners see, `handed_in [K, d]` being what the mechanism gets."""
-        squares = np.einsum("kv,kv->k", self.update, self.update, dtype=np.float64)
+        squares = [row @ row for row in (own.astype(np.float64) for own in self.update)]
         largest = np.maximum(handed_in.max(axis=1), -handed_in.min(axis=1)).astype(np.float64)
         return LocalView(self.loss, self.failed, clipped, np.sqrt(squares), largest)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar, overload
@@ -145,7 +146,8 @@ class Upload:
         clipped = np.zeros(len(rows))
         for c, where in self._groups(clients):
             mechanism = self.mechanisms[c]
-            randomized = _randomized(mechanism, rows[where], draw([clients[k] for k in where]))
+            own = rows if len(where) == len(rows) else rows[where]
+            randomized = _randomized(mechanism, own, draw([clients[k] for k in where]))
             clipped[where] = randomized.local.clipped_fraction
             for k, body in zip(where.tolist(), mechanism.encode(randomized.output), strict=True):
                 bodies[k] = (_SAMPLES.pack(min(sizes[k], self.most_samples)) if self.samples else b"") + body
@@ -260,6 +262,16 @@ class Lost:
     group: int
     why: str
     refused: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class PartialSum:
+    """What some reports add to a tally, computed elsewhere; `low` is None where one whole number holds each value."""
+
+    reports: int
+    counts: Int64s
+    high: Int64s
+    low: Int64s | None = None
 
 
 @dataclass(frozen=True)
@@ -379,7 +391,7 @@ class Tally:
         limit, clamp = self._linear[c].largest, self.upload.clamp
         if isinstance(output, RealOutput) and clamp is not None:
             return replace(output, array=np.clip(output.array, -clamp, clamp))
-        if isinstance(output, RealOutput) and not np.abs(output.array).max() <= limit:
+        if isinstance(output, RealOutput) and not (-limit <= output.array.min() and output.array.max() <= limit):
             raise InvalidInput(f"a report holds a value beyond {limit:g}: training has diverged, or it was forged")
         return output
 
@@ -415,6 +427,33 @@ class Tally:
             self._low[cols] += low
 
     # --- sums of reports in the place of reports
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether processes can add up reports apart from each other: a tally of another class may look at each."""
+        return type(self) is Tally
+
+    def emptied(self) -> Tally:
+        """The same without any report; what it knows of mechanisms is kept."""
+        empty = copy(self)
+        empty.reports, empty._counts = 0, np.zeros_like(self._counts)
+        empty._high, empty._low = np.zeros_like(self._high), np.zeros_like(self._low)
+        return empty
+
+    def partial_sum(self) -> PartialSum:
+        """All that was added so far, for another process's tally of the same upload."""
+        small = not self.upload.samples and self.reports <= ROWS  # numbers below 2^54: their sum is below 2^62
+        if small:
+            return PartialSum(self.reports, self._counts, (self._high << 27) + self._low)
+        return PartialSum(self.reports, self._counts, self._high, self._low)
+
+    def add_partial(self, found: PartialSum) -> None:
+        """Add what another process has added up: the same, to the last bit, as its reports one by one."""
+        high, low = _halves(found.high) if found.low is None else (found.high, found.low)
+        self._high += high
+        self._low += low
+        self._counts += found.counts
+        self.reports += found.reports
 
     def classes(self, clients: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """These clients by class: only outputs of one mechanism can be added to each other."""
@@ -520,4 +559,7 @@ class _Zeros:
 
 _NO_RANDOMNESS = _Zeros()
 
-__all__ = ["Draw", "Lost", "PerClass", "ReportSum", "Same", "Sent", "Tally", "Upload", "centre", "samples_release"]
+__all__ = [
+    "Draw", "Lost", "PartialSum", "PerClass", "ReportSum", "Same", "Sent", "Tally", "Upload", "centre",
+    "samples_release",
+]  # fmt: skip

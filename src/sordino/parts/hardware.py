@@ -23,9 +23,17 @@ def check_workers(asked: int | None) -> None:
         raise InvalidInput(f"workers must be at least 1, got {asked}")
 
 
+def compute_in_one_thread() -> None:
+    """Let numpy, once it is loaded, start no threads of its own: a process that has none can be copied as a worker.
+
+    One that is asked for more by its environment has them.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+
+
 def cores() -> int:
     """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-__all__ = ["check_device", "check_workers", "cores"]
+__all__ = ["check_device", "check_workers", "compute_in_one_thread", "cores"]

@@ -29,16 +29,27 @@ def lazy_module(name: str) -> ModuleType:
     return sys.modules.get(name) or _LazyModule(name)
 
 
+FEW = 100_000  #: objects, as many as a program has that has loaded numpy and little else
+
+
 @contextmanager
 def loading() -> Iterator[None]:
-    """Load modules in this block without looking for garbage in them, which takes a quarter of the time."""
-    before = gc.isenabled()
+    """Load modules in this block without looking for garbage in them, now or later.
+
+    Looking takes a quarter of the time that it takes to load them, and again as long when Python ends. Where a program
+    has many objects of its own by now, what was loaded is looked at later, with them.
+    """
+    if not gc.isenabled():  # whoever disabled it goes on from here
+        yield
+        return
+    few = len(gc.get_objects()) < FEW
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # what was loaded joins what is old at once, not after three more looks at it
+        if few:
+            gc.freeze()
+        elif not gc.get_freeze_count():  # what was loaded joins what is old at once, not after three more looks at it
             gc.freeze()
             gc.unfreeze()
-        if before:
-            gc.enable()
+        gc.enable()

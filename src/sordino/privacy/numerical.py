@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.parts.lazy import lazy_module
+from sordino.privacy.roots import brentq
 
 if TYPE_CHECKING:
-    from scipy import fft, optimize, special
+    from scipy import fft, special
 else:
-    fft, optimize = lazy_module("scipy.fft"), lazy_module("scipy.optimize")
-    special = lazy_module("scipy.special")
+    fft, special = lazy_module("scipy.fft"), lazy_module("scipy.special")
 
 Floats = NDArray[np.float64]
 
@@ -383,7 +383,7 @@ class _Tilt:
             high, step = high + step, 2 * step
         if excess(low) <= 0 or excess(high) > 0:
             return low if excess(low) <= 0 else high
-        return float(optimize.brentq(excess, low, high, xtol=1e-14 * max(1.0, abs(high)), rtol=1e-14))
+        return brentq(excess, low, high, xtol=1e-14 * max(1.0, abs(high)), rtol=1e-14)
 
 
 def _times_exp(factor: float, exponent: float) -> float:

@@ -15,10 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cache
-from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
-from sordino.parts.lazy import lazy_module
 from sordino.privacy.accountant import Account, compose, covers
 from sordino.privacy.guarantee import (
     SERVER,
@@ -31,11 +29,7 @@ from sordino.privacy.guarantee import (
     check_count,
 )
 from sordino.privacy.ledger import terms
-
-if TYPE_CHECKING:
-    from scipy import optimize
-else:
-    optimize = lazy_module("scipy.optimize")
+from sordino.privacy.roots import brentq
 
 DIGITS = 5  #: significant digits of what is planned
 MOST_ROUNDS = 10**9  #: where counting rounds stops
@@ -221,7 +215,7 @@ def _border(attempt: Callable[[float], Account | None], safe: float, risky: floa
             return -_FAR
         return max(-_FAR, min(_FAR, math.log(account.spent / account.budget.limit)))
 
-    return math.exp(optimize.brentq(excess, math.log(safe), math.log(risky), xtol=_GAP, rtol=1e-12))
+    return math.exp(brentq(excess, math.log(safe), math.log(risky), xtol=_GAP, rtol=1e-12))
 
 
 def _on_grid(value: float, *, towards: float) -> float:

@@ -13,8 +13,6 @@ import json
 import tomllib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import deepcopy
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from pydantic import ValidationError
 from sordino.errors import InvalidInput
 from sordino.parts import registry, toml
 from sordino.parts.registry import EVERYTHING, AddressLog, CodeNotAllowed, own_code
+from sordino.parts.shipped_recipes import shipped
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
 from sordino.parts.tables import TomlTable
 from sordino.parts.words import Location, Problem, dotted, nearest
@@ -211,13 +210,6 @@ class Recipe(Sections):
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
-
-
-def shipped() -> dict[str, Traversable]:
-    """The recipes that come with Sordino, by name."""
-    folder = files("sordino") / "recipes"
-    found = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
-    return dict(sorted(found.items()))
 
 
 def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:

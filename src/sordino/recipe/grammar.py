@@ -44,6 +44,7 @@ from sordino.parts.tables import (
 )
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Adjacency, Adversary
+from sordino.privacy.leaks import ATTACKS, AttackName
 from sordino.privacy.terms import adjacency_named, adversary_named, plain
 
 
@@ -351,6 +352,17 @@ class Evaluation(TomlTable):
     )
 
 
+class AttackChoice(TomlTable):
+    """Attacks on the reports of a simulation: what somebody who sees them can reconstruct or infer."""
+
+    what: Annotated[
+        tuple[AttackName, ...], BeforeValidator(as_tuple), MinLen(1), Says(f"a list of {', '.join(ATTACKS)}")
+    ] = Field(default=ATTACKS, description="which attacks; all if left out")
+    thorough: bool = Field(
+        default=False, description="more restarts, steps and shadow models than fit into a few minutes"
+    )
+
+
 def _one_line(text: str) -> str:
     if text.splitlines() not in ([], [text]):
         raise refusal(f"got {shown(text)}; allowed: text on one line")
@@ -383,6 +395,9 @@ class Sections(TomlTable):
     method: Annotated[MethodSpec, Slot("method")] = Field(description="the algorithm")
     rounds: Rounds = Field(default=Rounds(), description="how long the federation runs, and when a round counts")
     evaluation: Evaluation = Field(default=Evaluation(), description="when the model is evaluated")
+    attacks: AttackChoice | None = Field(
+        default=None, description="attack the run once `sordino run` has ended it; for simulations (docs/attacks.md)"
+    )
 
     @property
     def number_of_clients(self) -> int:

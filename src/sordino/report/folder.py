@@ -3,7 +3,7 @@
 recipe.toml        the recipe as given           environment.json   where and how it ran
 metrics.jsonl      one line per round            result.json        what it came to
 statement.json     the privacy statement, exact  statement.txt      the same in plain text
-timing.json        where the time went, if asked
+timing.json        where the time went, if asked  attacks.json       what attacks on it found, if any
 model.safetensors  the trained model             report.html        the page to open
 checkpoint/        what a resumed run starts from
 .lock              held by the process that runs it, and gone when it is done

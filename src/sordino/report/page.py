@@ -14,6 +14,7 @@ from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report import matrices, plots, scales
 from sordino.report.folder import RunFolder
+from sordino.report.leak_section import leak_section
 from sordino.report.markup import Markup, element, join
 from sordino.report.metric_words import ACCURACY, beside, figure_axis, figure_words
 from sordino.report.plots import Mark, Reference, Series
@@ -75,6 +76,7 @@ def report_page(folder: RunFolder) -> str:
         _hero(run),
         _notices(run),
         privacy_section(run.statement, run.result),
+        leak_section(folder),
         section(
             "How it went",
             charts(_score(run), _accuracy(run), _loss(run.rounds), _participation(run.rounds)),

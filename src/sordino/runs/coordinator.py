@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.interface import Fleet, Reply
+from sordino.fleets.interface import Fleet, Reply, Tallied
 from sordino.methods.interface import Method, State
 from sordino.methods.private_evaluation import EVALUATE, PrivateEvaluation
 from sordino.methods.upload import ROWS, Lost, ReportSum, Tally
@@ -212,9 +212,12 @@ class Coordinator:
         return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
     def _exchange(
-        self, plan: Plan, attendance: Attendance, step: str, messages: Mapping[int, bytes]
+        self, plan: Plan, attendance: Attendance, step: str, messages: Mapping[int, bytes], tally: Tally | None = None
     ) -> Iterator[tuple[int, bytes]]:
-        """One step with some clients: the bodies of their good answers to a plan."""
+        """One step with some clients: the bodies of their good answers to a plan.
+
+        With a tally, reports may arrive added up: they are added to it, and no bodies of theirs come.
+        """
         seconds = None if step == PREPARE else self._rules.deadline
         deadline = None if seconds is None else time.monotonic() + seconds
         before = frozenset(attendance.clients)
@@ -222,14 +225,17 @@ class Coordinator:
             attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
         attendance.steps += 1
         attendance.bytes_down += sum(map(len, messages.values()))
-        with closing(self._fleet.exchange(step, messages, deadline)) as replies:
-            unreached = yield from _hear(replies, plan, frozenset(messages), attendance, deadline)
+        ask = partial(self._fleet.exchange, step) if tally is None else self._fleet.exchange_sums
+        with closing(ask(messages, deadline)) as replies:
+            unreached = yield from _hear(replies, plan, frozenset(messages), attendance, deadline, tally)
         attendance.clients = tuple(c for c in attendance.clients if c in before or c not in unreached)
 
     def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
         waiting: dict[int, bytes] = {}
         size = 0
-        for arrived in self._channel.collect(partial(self._exchange, plan, attendance), plan.encode(), clients):
+        summed = tally if self._channel.adds_up and tally.in_parts else None
+        exchange = partial(self._exchange, plan, attendance, tally=summed)
+        for arrived in self._channel.collect(exchange, plan.encode(), clients):
             if isinstance(arrived, ReportSum | Lost):
                 _add_sum(tally, arrived, attendance)
                 continue
@@ -251,6 +257,17 @@ def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> 
     attendance.reported += [client for client in reports if client not in refused]
 
 
+def _add_tallied(tally: Tally, found: Tallied, attendance: Attendance, late: bool) -> None:
+    attendance.bytes_up += found.size
+    if late:
+        attendance.strays["late"] += len(found.clients)
+        return
+    with phase("aggregate"):
+        tally.add_partial(found.sum)
+    attendance.refused.update(found.refused)
+    attendance.reported += [client for client in found.clients if client not in found.refused]
+
+
 def _add_sum(tally: Tally, found: ReportSum | Lost, attendance: Attendance) -> None:
     attendance.refused.update(found.refused)
     if isinstance(found, Lost):
@@ -265,7 +282,12 @@ def _add_sum(tally: Tally, found: ReportSum | Lost, attendance: Attendance) -> N
 
 
 def _hear(
-    replies: Iterator[Reply], plan: Plan, asked: frozenset[int], attendance: Attendance, deadline: float | None
+    replies: Iterator[Reply | Tallied],
+    plan: Plan,
+    asked: frozenset[int],
+    attendance: Attendance,
+    deadline: float | None,
+    tally: Tally | None,
 ) -> Generator[tuple[int, bytes], None, set[int]]:
     """The bodies of good answers, each client's first; all others are counted by what is wrong with them.
 
@@ -274,6 +296,12 @@ def _hear(
     declined = attendance.declined if attendance.steps == 1 else attendance.withdrawn
     heard, unreached, late = set[int](), set[int](), False
     for reply in replies:
+        if isinstance(reply, Tallied):
+            assert tally is not None and not heard.intersection(reply.clients) and asked.issuperset(reply.clients)
+            heard.update(reply.clients)
+            late = deadline is not None and time.monotonic() > deadline
+            _add_tallied(tally, reply, attendance, late)
+            continue
         client = reply.client
         if not reply.reached:
             unreached.add(client)

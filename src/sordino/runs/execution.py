@@ -20,6 +20,7 @@ from torch import nn
 
 import sordino
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.workers import starts_at_once
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked_model import Execution, choose_width
@@ -29,6 +30,7 @@ from sordino.storage.files import write_whole
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_MEASURING_GPU = 1e12  #: the same on a GPU, where trying numbers of workers takes ten seconds
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
+WORTH_COPIES = 3e7  #: the same where they are copies of this one, which are there at once
 WORTH_DOUBLING = 0.9  #: twice the workers of a GPU must take less than this share of the time
 GPU_WIDTH = 128
 
@@ -73,7 +75,8 @@ def workers_for(
     if devices[0].type != "cpu":
         each = share() if effort >= WORTH_MEASURING_GPU else 1
         return max(1, min(each * len(devices), clients))
-    return 1 if effort < WORTH_WORKERS else max(1, min(cores(), clients))
+    worth = WORTH_COPIES if starts_at_once(devices[0]) else WORTH_WORKERS
+    return 1 if effort < worth else max(1, min(cores(), clients))
 
 
 def gpu_share(key: str, seconds: Callable[[int], float], most: int) -> int:

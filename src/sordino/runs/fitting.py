@@ -15,6 +15,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import Mechanism, mechanism_named
 from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.tuning import Tuning
+from sordino.parts.lazy import loading
 from sordino.privacy import planning
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, PoissonGaussian, Release
 from sordino.privacy.planning import Allowance
@@ -159,7 +160,8 @@ def _silo(steps: int, rate: float) -> Family:
 
 def recipe_cases(recipe: Recipe, names: Sequence[str], options: PlanOptions) -> Cases:
     """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
-    from sordino.runs.federation import wire  # not before it is needed: it brings PyTorch along
+    with loading():
+        from sordino.runs.federation import wire  # not before it is needed: it brings PyTorch along
 
     federation = wire(recipe)
     values, silo = federation.upload.values, recipe.method.name == "silo-dp"

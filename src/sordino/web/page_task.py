@@ -90,6 +90,8 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from method.page_obstacles()
     if recipe.evaluation.private is not None:
         yield "evaluation.private", "pages set no records aside: leave it out, and score the model on a test set"
+    if recipe.attacks is not None:
+        yield "attacks", "only simulations are attacked: leave it out"
     if recipe.model.is_own:
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if (task := recipe.data.task) is not None and task.kind not in CLASSES_ALONE:

@@ -1,0 +1,102 @@
+"""LDPFL's randomised records back to pictures, by a linear decoder that is trained on public pictures.
+
+The attacker sees the randomised record itself, which the theorem is about (the server sees networks computed from it),
+and its label, which travels in the clear. It randomises pictures of others in the same way, through the same extractor,
+and learns by ridge regression what their pixels are.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sordino.audits.attack_options import AttackOptions
+from sordino.audits.finished_run import FinishedRun
+from sordino.audits.linear_decoder import decode
+from sordino.audits.reconstruction_game import RecordPool, Rows, leak_of, pool_beside
+from sordino.errors import InvalidInput
+from sordino.learning.cohort import ClientData
+from sordino.methods import extractors
+from sordino.methods.chamikara_ldpfl import Ldpfl
+from sordino.methods.interface import ClientState
+from sordino.methods.randomised_records import LABELS, RECORDS
+from sordino.privacy.leaks import Leak, Variant
+from sordino.randomness import Keystream
+from sordino.runs.checkpoint import Belongings
+
+HOW = "linear decoder of randomised records"
+RECORDS_ATTACKED, MANY_RECORDS = 64, 512
+PUBLIC, MANY_PUBLIC = 2_000, 10_000  #: pictures that the decoder is trained on
+LARGEST_LABEL = 255
+VARIANTS: tuple[Variant, ...] = ("bare", "run")
+
+
+def attack(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
+    """Decode what a client made of its records before the first round: as they were drawn in this very run."""
+    method = run.federation.method
+    assert isinstance(method, Ldpfl)
+    client = run.group_of(asked.client).clients[0] if asked.client is None else asked.client
+    run.group_of(client)
+    kept = Belongings(run.folder.checkpoint / "clients").get(client)
+    if kept is None or RECORDS not in kept:
+        raise InvalidInput(f"client {client} prepared no records in this run: name another --client")
+    part = run.federation.parts[client][: len(kept[RECORDS])]
+    rng = np.random.default_rng([asked.seed, 5])
+    beside, equal = pool_beside(run, asked.seed, part)
+    pool, public = beside.without_public(MANY_PUBLIC if asked.thorough else PUBLIC)
+    order = rng.permutation(len(part))[: MANY_RECORDS if asked.thorough else RECORDS_ATTACKED]
+    targets = part[order]
+    pictures = pool.pictures(public)
+    found = []
+    for variant in asked.track(VARIANTS, "Decoding"):
+        began = time.perf_counter()
+        seen, known = _seen(method, client, kept, pool, (public, order, targets), variant, asked.seed)
+        decoded = decode(seen, pictures.flatten(1), known).reshape(len(targets), *pool.pixels.shape)
+        figures = {"records": float(len(part)), "public": float(len(public)), "seconds": time.perf_counter() - began}
+        each = list(decoded.clamp(0, 1).unsqueeze(1).float())
+        found.append(leak_of(run, client, variant, HOW, pool, each, targets, figures, bounded=equal))
+    return tuple(found)
+
+
+def _seen(
+    method: Ldpfl,
+    client: int,
+    kept: ClientState,
+    pool: RecordPool,
+    rows: tuple[Rows, Rows, Rows],
+    variant: Variant,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """What stands for the public pictures `[N, v]` and for the attacked records `[K, v]`, beside their labels."""
+    public, order, targets = rows
+    both = [pool.records(own) for own in (public, targets)]
+    features = [extractors.features_of(method.extractor, own.x, kept) for own in both]
+    if variant == "bare":
+        return _labelled(torch.from_numpy(features[0]), both[0].y), _labelled(torch.from_numpy(features[1]), both[1].y)
+    drawn = method.records.randomise(
+        features[0], both[0].y.numpy(), client, Keystream.simulation(seed + 2**20, [client], 0)
+    )
+    own = {name: value[order] for name, value in kept.items() if name in (RECORDS, LABELS)}
+    return _values(method, drawn), _values(method, own)
+
+
+def _values(method: Ldpfl, kept: ClientState) -> Tensor:
+    """Randomised records as numbers; bits with their labels."""
+    data: ClientData = method.records.data(kept, torch.device("cpu"))
+    if data.x.dtype != torch.uint8:
+        return data.x.float()
+    bits = (data.x.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return _labelled(bits.flatten(1)[:, : method.records.shape[0]].float(), data.y)
+
+
+def _labelled(values: Tensor, labels: Tensor) -> Tensor:
+    """Values beside their labels, which travel in the clear: as large as all values together."""
+    spread = values.std(0).square().sum().sqrt().clamp_min(1e-6)
+    return torch.cat([values, spread * functional.one_hot(labels, LARGEST_LABEL + 1)], dim=1)
+
+
+__all__ = ["attack"]

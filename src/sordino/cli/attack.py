@@ -1,0 +1,95 @@
+"""`sordino attack`: what somebody who sees a run's reports can reconstruct or infer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from sordino.cli.options import AsJson, check_place
+from sordino.cli.printing import Cell, left, print_json, print_table, right, with_progress
+from sordino.errors import InvalidInput
+from sordino.privacy.leaks import ATTACKS, AttackName
+from sordino.report.words import duration, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sordino.audits.run_attack import Attacks
+    from sordino.privacy.leaks import Leak
+
+
+def attack(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished simulation's folder: runs/quickstart.")],
+    what: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ATTACK", help=f"{listed(ATTACKS, 'or')}; may be repeated. Default: all."),
+    ] = None,
+    client: Annotated[int | None, typer.Option(help="Whom to attack. Default: each attack chooses clients.")] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="More restarts, steps and shadow models: hours rather than minutes.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, or cuda for a GPU.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """See what the server could learn: attack what the clients of a finished simulation sent.
+
+    reconstruction rebuilds records from a report and looks for them among others. membership tells who was trained on.
+    labels infers the labels of a client's records. linking recognises a client by its reports.
+
+    Each row says how often an attack was right, with its 95 % interval: on the reports without protection, and on those
+    of this run; beside it what guessing gets and the most that is proven possible. An attack is a lower bound: a better
+    attacker may find more, and an attack that fails proves nothing.
+
+    The figures go into attacks.json and report.html of the run's folder. The exit code is 1, and nothing is written, if
+    an attack finds more than a proof allows.
+    """
+    check_place(None, device)
+    names = cast("Sequence[AttackName] | None", what)
+    found = carry_out(_folder(run), names, client=client, thorough=thorough, device=device, seed=seed)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_attacks(found)
+
+
+def carry_out(folder: Path, what: Sequence[AttackName] | None, **options: Any) -> Attacks:
+    """Attack a run with progress on the terminal, and write down what was found; options are `AttackOptions`."""
+    from sordino.audits.attack_options import AttackOptions
+    from sordino.audits.run_attack import attack as attack_run
+
+    found = attack_run(folder, what, AttackOptions(track=with_progress, **options))
+    found.write()
+    return found
+
+
+def _folder(run: Path) -> Path:
+    """The folder that is meant; where its name alone was given, the place that it is at."""
+    if not (run / "recipe.toml").is_file() and (Path("runs") / run / "recipe.toml").is_file():
+        raise InvalidInput(f"no folder {str(run)!r} here; there is a run {Path('runs') / run}: give that")
+    return run
+
+
+def print_attacks(found: Attacks) -> None:
+    """The table, a sentence for each attack, and how far both can be relied on."""
+    from sordino.report.leak_words import CAVEAT, ordered, sentences
+
+    folder = found.run.folder.path
+    if found.leaks:
+        columns = [*left("attack", "reports"), *right("right (95 % interval)", "guessing", "proven: at most")]
+        print_table(f"Attacks on {folder}", columns, map(_row, ordered(found.leaks)))
+        for sentence in sentences(found.leaks):
+            typer.echo(sentence)
+        typer.echo(CAVEAT)
+    for words in found.left_out:
+        typer.echo(f"Not attacked: {words}")
+    typer.echo(f"{duration(found.seconds)}. Written: {folder / 'attacks.json'} and {folder / 'report.html'}")
+
+
+def _row(leak: Leak) -> list[Cell]:
+    from sordino.report.leak_words import VARIANT_WORDS, at_most, found_words, share_words
+
+    figures = (found_words(leak), share_words(leak.chance), at_most(leak.bound))
+    return [f"{leak.attack}, {leak.how}", VARIANT_WORDS[leak.variant], *figures]

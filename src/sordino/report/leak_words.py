@@ -1,0 +1,128 @@
+"""What attacks found, in words: the same for the command line and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from sordino.privacy.leaks import ATTACKS, Leak, Variant
+from sordino.report.attack_file import figure_of
+from sordino.report.words import capital, count, listed
+
+CAVEAT = (
+    "An attack is a lower bound on what leaks: a better attacker may find more, and an attack that fails proves "
+    "nothing. Only the bound is proven."
+)
+VARIANT_WORDS: Mapping[Variant, str] = {"bare": "without protection", "run": "this run", "proven": "a proven recipe"}
+_BY_VARIANT: Mapping[Variant, str] = {
+    "bare": "without protection",
+    "run": "with this run's noise",
+    "proven": "with a proven recipe's noise",
+}
+ORDER: tuple[Variant, ...] = ("bare", "run", "proven")  #: from nothing to what is proven
+
+
+def ordered(leaks: Sequence[Leak]) -> list[Leak]:
+    """By attack, then by the attacker's method, each from the one without protection on."""
+    hows = list(dict.fromkeys(leak.how for leak in leaks))
+    return sorted(leaks, key=lambda one: (ATTACKS.index(one.attack), hows.index(one.how), ORDER.index(one.variant)))
+
+
+def by_method(leaks: Sequence[Leak]) -> list[list[Leak]]:
+    """The variants of each attack and method together: the figures of different methods are no match for each other."""
+    groups: dict[tuple[str, str], list[Leak]] = {}
+    for leak in ordered(leaks):
+        groups.setdefault((leak.attack, leak.how), []).append(leak)
+    return list(groups.values())
+
+
+def title(leak: Leak) -> str:
+    """`Membership (likelihood ratio)`."""
+    return f"{capital(leak.attack)} ({leak.how})"
+
+
+def sentences(leaks: Sequence[Leak]) -> list[str]:
+    """One for each attack and method: what it got in every variant, beside guessing and the bound."""
+    return [_sentence(own) for own in by_method(leaks)]
+
+
+def _sentence(leaks: Sequence[Leak]) -> str:
+    same = len({leak.share.trials for leak in leaks}) == 1
+    hits = [f"{_hits(leak, alone=same)} {_BY_VARIANT[leak.variant]}" for leak in leaks]
+    first, of = leaks[0], count(leaks[0].share.trials) if same else "the"
+    said = f"{title(first)}: of {of} {_deed(first)} {listed(hits)}. Guessing gets {_guessing(leaks)}."
+    return " ".join([said, *(_bound_words(leak) for leak in leaks if leak.variant != "bare")])
+
+
+def _guessing(leaks: Sequence[Leak]) -> str:
+    """What guessing gets, with as many false alarms in each variant where there are any."""
+    shares = [share_words(leak.chance) for leak in leaks]
+    if len(set(shares)) == 1:
+        return shares[0]
+    return listed([f"{share} {_BY_VARIANT[leak.variant]}" for leak, share in zip(leaks, shares, strict=True)])
+
+
+def _hits(leak: Leak, *, alone: bool) -> str:
+    return count(leak.share.hits) if alone else f"{count(leak.share.hits)} of {count(leak.share.trials)}"
+
+
+def _deed(leak: Leak) -> str:
+    """What an attack does to so many."""
+    match leak.attack:
+        case "reconstruction":
+            candidates = figure_of(leak, "candidates")
+            among = f", each among {count(candidates)} candidates," if candidates else ""
+            return f"{'pictures' if leak.originals else 'records'}{among} the attack identifies"
+        case "membership":
+            return "cases of a record that was trained on the attack tells, at about 1 % of false alarms,"
+        case "labels":
+            return "guesses whether a client has a class the attack gets right"
+        case "linking":
+            return f"{'messages' if leak.how == 'timing' else 'reports'} the attack names the sender of"
+
+
+def _bound_words(leak: Leak) -> str:
+    whose = _BY_VARIANT[leak.variant]
+    if leak.bound is None:
+        return f"No bound is proven {whose}."
+    if leak.bound >= 1:
+        return f"The proof excludes nothing {whose}."
+    alarms = " at the false alarms measured" if leak.attack == "membership" else ""
+    return f"At most {at_most(leak.bound)} is proven possible {whose}{alarms}."
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def share_words(share: float) -> str:
+    """A share as a percentage: one decimal, or two digits where it is small."""
+    return f"{100 * share:.2g} %" if 0 < share < 0.01 else f"{100 * share:.1f} %"
+
+
+def at_most(bound: float | None) -> str:
+    """The most that is proven possible, rounded up."""
+    if bound is None:
+        return "no proof"
+    step = 1000 if bound >= 0.01 else 100_000
+    return f"{min(100.0, 100 * math.ceil(bound * step - 1e-9) / step):.{1 if step == 1000 else 3}f} %"
+
+
+def found_words(leak: Leak) -> str:
+    """`31 of 32, 96.9 % (83.8 to 99.9 %)`."""
+    low, high = leak.share.interval()
+    hits = f"{count(leak.share.hits)} of {count(leak.share.trials)}"
+    return f"{hits}, {share_words(leak.share.rate)} ({100 * low:.1f} to {100 * high:.1f} %)"
+
+
+__all__ = [
+    "CAVEAT",
+    "ORDER",
+    "VARIANT_WORDS",
+    "at_most",
+    "by_method",
+    "found_words",
+    "ordered",
+    "sentences",
+    "share_words",
+    "title",
+]

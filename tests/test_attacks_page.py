@@ -1,0 +1,36 @@
+"""The page on attacks has the figures that were recorded, and those are what was wanted of the attacks."""
+
+import json
+import re
+
+import pytest
+from benchmarks import leaks
+from benchmarks.simulation import insert
+
+RECORDS = leaks.RESULTS.parent
+LINES = json.loads(leaks.RESULTS.read_text())
+MEMBERS = json.loads((RECORDS / "membership.json").read_text())["rows"]
+
+
+def test_the_tables_are_those_recorded(tmp_path):
+    page = leaks.PAGE.read_text()
+    found = {"attacks": leaks.table(LINES), "members": leaks.members_table(MEMBERS)}
+    copy = tmp_path / "page.md"
+    copy.write_text(re.sub(r"(<!-- (attacks|members) -->\n)[^<]*", r"\1", page))
+    assert copy.read_text() != page
+    insert(copy, found)
+    assert copy.read_text() == page
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar-10"])
+def test_without_noise_nine_of_ten_pictures_are_identified_from_one_step_and_after_epochs(data):
+    plain = [line for line in LINES if line["data"] == data and line["epsilon"] is None and line["public"]]
+    usual = [line for line in plain if line["how"].startswith("features inverted")]
+    assert {line["epochs"] for line in usual} == {1, 5} and {line["network"] for line in usual} >= {"lenet"}
+    assert min(line["interval"][0] for line in usual) >= 0.9
+
+
+def test_an_overfitted_run_gives_away_more_than_ten_times_as_many_members_as_guessing():
+    (row,) = [row for row in MEMBERS if row["asked"]["data"] == "cifar-10" and row["how"].endswith("all reports")]
+    assert row["asked"]["noise"] == 0
+    assert row["figures"]["tpr_at_0.1_low"] >= 10 * max(0.001, row["figures"]["false_alarms_at_0.1"])
