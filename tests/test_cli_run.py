@@ -253,7 +253,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing_behind(tiny, tmp_path, mon
 
 
 def test_a_polite_end_leaves_a_checkpoint_as_ctrl_c_does(tiny, tmp_path, monkeypatch):
-    honest, calls = simulated.SimulatedFleet.exchange, []
+    honest, calls = simulated.SimulatedFleet.exchange_sums, []
 
     def ending(self: Any, *arguments: Any) -> Any:
         calls.append(1)
@@ -263,7 +263,7 @@ def test_a_polite_end_leaves_a_checkpoint_as_ctrl_c_does(tiny, tmp_path, monkeyp
 
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        patch.setattr(simulated.SimulatedFleet, "exchange", ending)
+        patch.setattr(simulated.SimulatedFleet, "exchange_sums", ending)
         result = sordino("run", tiny, "--out", tmp_path / "a run", exit_code=130)
     assert f"sordino run --resume '{tmp_path}/a run'" in result.stderr  # ready to be pasted
     assert signal.getsignal(signal.SIGTERM) is before
@@ -353,7 +353,7 @@ def sweep(tiny: Path, out: Path, *more: object, exit_code: int = 0) -> Result:
 
 def test_an_interrupted_sweep_goes_on_and_leaves_finished_runs_alone(tiny, tmp_path, monkeypatch):
     out = tmp_path / "sweep"
-    honest, calls = simulated.SimulatedFleet.exchange, []
+    honest, calls = simulated.SimulatedFleet.exchange_sums, []
 
     def stopping(self: Any, *arguments: Any) -> Any:
         calls.append(1)
@@ -362,7 +362,7 @@ def test_an_interrupted_sweep_goes_on_and_leaves_finished_runs_alone(tiny, tmp_p
         return honest(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(simulated.SimulatedFleet, "exchange", stopping)
+        patch.setattr(simulated.SimulatedFleet, "exchange_sums", stopping)
         result = sweep(tiny, out, exit_code=130)
     assert "The same command goes on from here" in result.stderr
     finished = {path: path.stat().st_mtime_ns for path in out.rglob("*") if (path.parent / "report.html").exists()}

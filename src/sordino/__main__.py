@@ -1,6 +1,5 @@
 """The `sordino` command, also as `python -m sordino`."""
 
-import gc
 import signal
 import sys
 
@@ -20,7 +19,6 @@ def main() -> None:
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: what comes now would end Python by the signal
         exec("")  # so would one that came while such text was executed, unless other text ends well
-        gc.freeze()  # Python ends sooner where it does not look for garbage first
 
 
 if __name__ == "__main__":

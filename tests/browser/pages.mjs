@@ -183,11 +183,15 @@ export const state = ({ page }) => page.evaluate(() => document.querySelector("[
 
 /** Waits until a page is in one of these states; one that has failed says why. */
 export async function until({ page }, states, seconds = 60) {
-  await page.waitForFunction(
-    (all) => [...all, "failed"].includes(document.querySelector("[data-state]")?.dataset.state),
-    states,
-    { timeout: 1000 * seconds },
-  );
+  try {
+    await page.waitForFunction(
+      (all) => [...all, "failed"].includes(document.querySelector("[data-state]")?.dataset.state),
+      states,
+      { timeout: 1000 * seconds },
+    );
+  } catch (problem) {
+    throw new Error(`not ${states} but "${await state({ page })}": ${await page.textContent("main")}`, { cause: problem });
+  }
   if ((await state({ page })) === "failed" && !states.includes("failed"))
     throw new Error(`a page stopped: ${await page.textContent(".troubles")}`);
 }
