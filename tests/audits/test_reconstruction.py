@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from sordino.audits import candidate_likelihood, reconstruction
+from sordino.audits import candidate_likelihood, proven_twin, reconstruction
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import LocalSteps, SearchEffort, invert_features
-from sordino.audits.linear_decoder import decode
+from sordino.audits.linear_decoder import decode, decode_noisy
 from sordino.audits.reconstruction import reconstruct
 from sordino.audits.reconstruction_game import RecordPool, leak_of, pool_beside, proven_bound
 from sordino.audits.update_attack import MATCHED, UpdateAttack
 from sordino.errors import InvalidInput
 from sordino.learning import datasets, models
-from sordino.privacy.guarantee import Adjacency
+from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.leaks import Leak, identification_bound
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run as simulate
@@ -134,6 +134,18 @@ def test_a_decoder_learns_what_bits_say() -> None:
     pictures, mixing = torch.rand(300, 16, generator=draws), torch.randn(16, 400, generator=draws)
     bits = ((pictures - 0.5) @ mixing > 0).float()
     assert (decode(bits[:250], pictures[:250], bits[250:]) - pictures[250:]).square().mean() < 0.01
+
+
+@pytest.mark.unit
+def test_a_decoder_of_noisy_values_goes_from_the_picture_to_the_mean_picture() -> None:
+    draws = torch.Generator().manual_seed(1)
+    pictures, mixing = torch.rand(300, 4, generator=draws), torch.randn(4, 40, generator=draws)
+    seen = pictures @ mixing
+    known, unknown, mean = seen[:250], seen[250:], pictures[:250].double().mean(0)
+    clear, noisy, drowned = (decode_noisy(known, pictures[:250], unknown, v) for v in (0.0, 1.0, 1e9))
+    errors = [float((found - pictures[250:]).square().mean()) for found in (clear, noisy, drowned)]
+    assert errors[0] < 1e-6 < errors[1] < errors[2]
+    assert torch.allclose(drowned, mean.expand(50, -1), atol=1e-4)
 
 
 @pytest.mark.unit
@@ -251,3 +263,28 @@ def test_clients_that_sit_out_a_round_are_attacked_by_their_other_reports(finish
     given = {**RECIPES["central-dp"], "rounds": {"count": 5}}
     alone = by_variant(reconstruct(finished(**given), AttackOptions()), "one record")
     assert alone["run"].share.rate > 0.8 and alone["run"].bound is None
+
+
+# --- the proven recipe beside a run -----------------------------------------------------------------------------------
+
+
+def test_a_run_has_a_twin_that_proves_its_epsilon(finished: Run) -> None:
+    """Of 64 records it names none at epsilon 0.1, and without the twin's noise all that no other candidate equals."""
+    own = finished(**TWO_POINTS)
+    every = reconstruct(own, AttackOptions())
+    leak, run = by_variant(every)["proven"], by_variant(every, "one record")["run"]
+    assert leak.originals == run.originals != () and len(leak.pictures) == len(leak.originals)
+    assert leak.figures["epsilon"] == 0.1
+    twin = proven_twin.proven_twin(own, 0.1)
+    row = twin.stated(twin.group_of(0))[SERVER, Adjacency.RECORD_ADD_REMOVE]
+    assert 0.09 < row.proven <= 0.1
+    twice = identification_bound(2 * row.proven, (1 + np.exp(row.proven)) * row.delta, 1000)
+    assert leak.bound is not None and 0.001 < leak.bound <= twice < 0.0013
+    assert leak.share.hits <= 2 and not leak.is_violation  # 0.08 are expected: exceeded once in 10^4
+    (bare,) = candidate_likelihood.attack(twin, AttackOptions(), ("bare",))
+    assert bare.share.rate > 0.9
+
+
+@pytest.mark.parametrize("recipe", [{}, HEAD])
+def test_a_run_without_an_epsilon_or_with_a_proven_head_has_no_twin(finished: Run, recipe: dict[str, Any]) -> None:
+    assert "proven" not in by_variant(reconstruct(finished(**recipe), AttackOptions()))

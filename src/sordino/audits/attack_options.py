@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sordino.audits.findings import Track, quietly
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Watch = Callable[[Tensor], None]  #: is handed the best pictures so far, [N, *shape]
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,7 @@ class AttackOptions:
     thorough: bool = False  #: more restarts, steps and shadow models than fit into a few minutes
     device: str = "cpu"
     track: Track = quietly
+    watch: Watch | None = None  #: is told how far a search for pictures has come
 
 
 __all__ = ["AttackOptions"]

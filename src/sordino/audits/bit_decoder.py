@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from sordino.audits import proven_twin
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_decoder import decode
-from sordino.audits.reconstruction_game import RecordPool, Rows, leak_of, pool_beside
+from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_of, pool_beside
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.methods import extractors
@@ -59,7 +60,7 @@ def attack(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
         figures = {"records": float(len(part)), "public": float(len(public)), "seconds": time.perf_counter() - began}
         each = list(decoded.clamp(0, 1).unsqueeze(1).float())
         found.append(leak_of(run, client, variant, HOW, pool, each, targets, figures, bounded=equal))
-    return tuple(found)
+    return (*found, *proven_twin.attack(run, client, asked, targets[:SHOWN]))
 
 
 def _seen(

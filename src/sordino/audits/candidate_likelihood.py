@@ -17,12 +17,14 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.client_reports import rounds_of
 from sordino.audits.finished_run import FinishedRun
+from sordino.audits.linear_decoder import decode_noisy
 from sordino.audits.linear_heads import method_of
-from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits
+from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.leaks import Leak, Variant
@@ -38,42 +40,48 @@ VARIANTS: tuple[Variant, ...] = ("bare", "run")
 Float64s = NDArray[np.float64]
 
 
-def attack(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
-    """Put one of the candidates, drawn at random, beside records that are known, and look for it."""
+def attack(
+    run: FinishedRun, asked: AttackOptions, variants: Sequence[Variant] = VARIANTS, shown: Rows | None = None
+) -> tuple[Leak, ...]:
+    """Put one of the candidates, drawn at random, beside records that are known, and look for it.
+
+    Pictures are of the records `shown`, or of the first that were looked for.
+    """
     client = run.group_of(asked.client).clients[0] if asked.client is None else asked.client
     run.releases(client)  # refuses clients that took no part
     pool = RecordPool(run.federation.dataset, asked.seed)
     rows = pool.draw(pool.candidates)  # the same for all: what they add is computed once
     count = MANY_RECORDS if asked.thorough else RECORDS
     own = np.random.default_rng([asked.seed, 4]).integers(0, len(rows), count)
+    shown = rows[own[:SHOWN]] if shown is None else shown
     gradients = len(rounds_of(run, client, run.rounds)) - (method_of(run).budgeting.moments is not None)
     rounds = gradients if asked.thorough else min(ROUNDS, gradients)
     known = SumsLessKnown(run, client, pool.records(rows), asked.seed)
     found = []
-    for variant in VARIANTS:
-        began = time.perf_counter()
-        left = known.parts[own] if variant == "bare" else known.left(own, rounds)
-        guesses = nearest_part(left, known.parts)
+    for variant in asked.track(variants, "Comparing candidates"):
+        began, noisy = time.perf_counter(), rounds if variant == "run" else 0
+        guesses = nearest_part(known.left(own, noisy), known.parts)
         same = (known.parts[guesses] == known.parts[own]).all(axis=1)
         alone = np.array([(known.parts == known.parts[one]).all(axis=1).sum() == 1 for one in own])
+        pictures = _pictures(known, pool, rows, shown, noisy)
         figures = {
             "rounds": float(rounds), "clients": float(known.shares), "seconds": time.perf_counter() - began
         }  # fmt: skip
         found.append(
-            leak_from_hits(
-                run,
-                client,
-                variant,
-                HOW,
-                pool,
-                same & alone,
-                pool.pictures(rows[guesses]),
-                rows[own],
-                figures,
-                seen=known.shares,
-            )
+            leak_from_hits(run, client, variant, HOW, pool, same & alone, pictures, shown, figures, seen=known.shares)
         )
     return tuple(found)
+
+
+def _pictures(known: SumsLessKnown, pool: RecordPool, rows: Rows, shown: Rows, rounds: int) -> Tensor:
+    """What a linear decoder makes of sums with the records `shown` in them: it learns from all other candidates."""
+    others = ~np.isin(rows, shown)
+    sums = replace(known, candidates=pool.records(shown), seed=known.seed + 1)  # other noise than for the guesses
+    decoded = decode_noisy(
+        torch.from_numpy(known.parts[others]), pool.pictures(rows[others]).flatten(1),
+        torch.from_numpy(sums.left(np.arange(len(shown)), rounds)), known.variance(rounds),
+    )  # fmt: skip
+    return decoded.reshape(len(shown), *pool.pixels.shape).clamp(0, 1).float()
 
 
 def nearest_part(left: Float64s, parts: Float64s) -> Rows:
@@ -111,8 +119,15 @@ class SumsLessKnown:
         each = [method.parts(self._plan, group, piece, bench).double() for piece in pieces]
         return np.asarray(torch.cat(each).numpy())
 
+    def variance(self, rounds: int) -> float:
+        """Of the noise in each value of the mean over so many rounds."""
+        part = method_of(self.run).stage(self._plan)
+        return part.slack(self.shares).sigma ** 2 / rounds if rounds else 0.0
+
     def left(self, own: Rows, rounds: int) -> Float64s:
-        """`[K, values]`: the mean over rounds of what is left of sums that these candidates are in."""
+        """`[K, values]`: the mean over rounds of what is left of sums with these candidates; bare if 0."""
+        if not rounds:
+            return self.parts[own]
         step = max(1, AT_ONCE // (self.shares * self.parts.shape[1]))
         return np.concatenate([self._left(own[k : k + step], rounds, k) for k in range(0, len(own), step)])
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,12 @@ from torch.nn import functional
 
 from sordino.learning.models import ParameterLayout
 
+if TYPE_CHECKING:
+    from sordino.audits.attack_options import Watch
+
 Losses = Callable[[Tensor], Tensor]  #: pictures [N, ...] -> [N]
 MILESTONES = (3 / 8, 5 / 8, 7 / 8)  #: of all steps: there the search goes on with a tenth of its pace (Geiping et al.)
+WATCHED = 10  #: steps after which a search is looked at
 TINY = 1e-12
 
 
@@ -80,11 +85,12 @@ def search(
     seed: int,
     first: Tensor | None = None,
     direction: Callable[[Tensor], Tensor] = torch.sign,
+    watch: Watch | None = None,
 ) -> Tensor:
     """The best pictures found for `count` attacked records, `[count, *shape]`: the start with the least loss for each.
 
     `losses` takes all starts of the first record, then those of the second. Searches begin at `first`, or grey with
-    noise, and Adam is handed the `direction` of each gradient.
+    noise, and Adam is handed the `direction` of each gradient. `watch` sees the pictures on their way.
     """
     starts, device = effort.starts, pixels.low.device
     if first is None:
@@ -96,8 +102,16 @@ def search(
     adam = torch.optim.Adam([found.requires_grad_()], lr=effort.pace)
     turns = [int(part * effort.steps) for part in MILESTONES]
     schedule = torch.optim.lr_scheduler.MultiStepLR(adam, turns, gamma=0.1)
-    for _ in range(effort.steps):
-        total = (losses(found) + effort.smooth * total_variation(found)).sum()
+
+    def best(left: Tensor) -> Tensor:
+        places = torch.nan_to_num(left.detach(), nan=torch.inf).reshape(count, starts).argmin(1)
+        return found.detach()[places + starts * torch.arange(count, device=device)]
+
+    for step in range(effort.steps):
+        left = losses(found)
+        if watch is not None and step % WATCHED == 0:
+            watch(best(left))
+        total = (left + effort.smooth * total_variation(found)).sum()
         (towards,) = torch.autograd.grad(total, [found])
         found.grad = direction(torch.nan_to_num(towards))
         adam.step()
@@ -105,9 +119,7 @@ def search(
         with torch.no_grad():
             found.clamp_(0, 1)
     with torch.no_grad():
-        left = torch.nan_to_num(losses(found), nan=torch.inf).reshape(count, starts)
-    best = left.argmin(1) + starts * torch.arange(count, device=device)
-    return found.detach()[best]
+        return best(losses(found))
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -130,6 +142,7 @@ def invert_features(
     seed: int,
     parameters: dict[str, Tensor],
     first: Tensor | None = None,
+    watch: Watch | None = None,
 ) -> Tensor:
     """Pictures `[N, *shape]` that layers `before` a dense one turn into the features `wanted [N, r]`.
 
@@ -159,7 +172,7 @@ def invert_features(
     def losses(pictures: Tensor) -> Tensor:
         return (features(pictures) - targets).square().sum(1) / lengths
 
-    return search(losses, len(wanted), pixels, effort, seed, first, torch.clone)
+    return search(losses, len(wanted), pixels, effort, seed, first, torch.clone, watch)
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -200,6 +213,7 @@ def match_gradients(
     effort: SearchEffort,
     seed: int,
     first: Tensor | None = None,
+    watch: Watch | None = None,
 ) -> Tensor:
     """Pictures `[K, *shape]` that would have moved the model as `updates [K, d]` say, by their direction.
 
@@ -212,7 +226,8 @@ def match_gradients(
         found = steps.updates(pixels.shown_to_model(pictures), classes)
         return 1 - functional.cosine_similarity(found, targets, dim=1)
 
-    return search(losses, len(updates), pixels, effort, seed, first, torch.sign if first is None else torch.clone)
+    direction = torch.sign if first is None else torch.clone
+    return search(losses, len(updates), pixels, effort, seed, first, direction, watch)
 
 
 __all__ = [

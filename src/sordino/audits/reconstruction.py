@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sordino.audits import bit_decoder, candidate_likelihood
+from sordino.audits import bit_decoder, candidate_likelihood, proven_twin
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.client_reports import ClientReports, is_mixed, rounds_of
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import SearchEffort
-from sordino.audits.reconstruction_game import RecordPool, leak_of, pool_beside
+from sordino.audits.reconstruction_game import SHOWN, RecordPool, leak_of, pool_beside
 from sordino.audits.update_attack import FEATURES, REFINED, UpdateAttack
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
@@ -82,7 +82,7 @@ def _attack(run: FinishedRun, asked: AttackOptions, all_records: RecordPool) -> 
     model = copy.deepcopy(method.model).to(asked.device)
     attack = UpdateAttack(
         model, torch.from_numpy(np.array(start, np.float32)).to(asked.device), all_records.pixels.to(asked.device),
-        (rate,) * steps, THOROUGH if asked.thorough else QUICK, asked.seed,
+        (rate,) * steps, THOROUGH if asked.thorough else QUICK, asked.seed, watch=asked.watch,
     )  # fmt: skip
     if attack.how not in (FEATURES, REFINED):
         return attack, all_records
@@ -113,6 +113,7 @@ def _one_record(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator
         together = len(data) if mixed else 1
         yield leak_of(run, client, variant, f"{attack.how}, clients of one record", pool, found, targets, figures,
                       seen=together, together=together)  # fmt: skip
+    yield from proven_twin.attack(run, client, asked, targets[:SHOWN])
 
 
 def _whole_clients(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator[Leak]:

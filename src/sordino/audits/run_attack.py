@@ -16,7 +16,7 @@ from sordino.privacy.leaks import ATTACKS, AttackName, Leak
 from sordino.randomness import simulation_key
 from sordino.report.attack_file import AttackFile
 from sordino.report.folder import alone
-from sordino.report.leak_words import VARIANT_WORDS, at_most, found_words
+from sordino.report.leak_words import at_most, found_words, variant_words
 from sordino.report.records import plain
 from sordino.report.words import listed
 from sordino.runs.execution import devices_for, one_thread
@@ -128,7 +128,7 @@ def _carry_out(
 
 def _described(violations: Iterable[Leak]) -> str:
     return "; ".join(
-        f"PROVEN BOUND VIOLATED: {leak.attack} ({leak.how}, {VARIANT_WORDS[leak.variant]}) was right in "
+        f"PROVEN BOUND VIOLATED: {leak.attack} ({leak.how}, {variant_words(leak)}) was right in "
         f"{found_words(leak)} of the trials, and at most {at_most(leak.bound)} is proven possible (seed {leak.seed})"
         for leak in violations
     )

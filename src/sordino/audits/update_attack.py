@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from sordino.audits.closed_form import DenseLayer
 from sordino.audits.gradient_matching import LocalSteps, Pixels, SearchEffort
 from sordino.audits.linear_decoder import decode
 from sordino.learning.models import ParameterLayout, parameter_layout
+
+if TYPE_CHECKING:
+    from sordino.audits.attack_options import Watch
 
 CLOSED, FEATURES, MATCHED = "closed form", "features inverted", "gradient matching"
 REFINED = f"{FEATURES}, then {MATCHED}"
@@ -35,6 +39,7 @@ class UpdateAttack:
     effort: SearchEffort = field(default_factory=SearchEffort)
     seed: int = 1
     public: Tensor | None = None  #: pictures `[N, *shape]` that the attacker has anyway, none of them a candidate
+    watch: Watch | None = None
 
     @cached_property
     def layout(self) -> ParameterLayout:
@@ -88,7 +93,7 @@ class UpdateAttack:
             pixels = decode(known, self.public.flatten(1), inputs).reshape(len(inputs), *self.pixels.shape)
             first, effort = pixels.to(self.start), replace(self.effort, starts=1, pace=REFINING)
         return gradient_matching.invert_features(
-            self.dense.before, inputs, self.pixels, effort, self.seed, later, first
+            self.dense.before, inputs, self.pixels, effort, self.seed, later, first, self.watch
         )
 
     def _features(self, pictures: Tensor, parameters: dict[str, Tensor]) -> Tensor:
@@ -104,7 +109,9 @@ class UpdateAttack:
         steps = LocalSteps(self.model, self.layout, self.start, self.rates)
         labels = closed_form.label_of_one(updates, self.layout)
         effort = self.effort if first is None else replace(self.effort, starts=1, pace=self.effort.pace / 2)
-        return gradient_matching.match_gradients(steps, updates, labels, self.pixels, effort, self.seed, first)
+        return gradient_matching.match_gradients(
+            steps, updates, labels, self.pixels, effort, self.seed, first, self.watch
+        )
 
 
 __all__ = ["CLOSED", "FEATURES", "MATCHED", "REFINED", "WAYS", "UpdateAttack"]

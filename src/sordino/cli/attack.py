@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sordino.cli.options import AsJson, check_place
-from sordino.cli.printing import Cell, left, print_json, print_table, right, with_progress
+from sordino.cli.printing import Cell, left, print_json, print_table, right
 from sordino.errors import InvalidInput
 from sordino.privacy.leaks import ATTACKS, AttackName
 from sordino.report.words import duration, listed
@@ -59,8 +59,10 @@ def carry_out(folder: Path, what: Sequence[AttackName] | None, **options: Any) -
     """Attack a run with progress on the terminal, and write down what was found; options are `AttackOptions`."""
     from sordino.audits.attack_options import AttackOptions
     from sordino.audits.run_attack import attack as attack_run
+    from sordino.cli.picture_progress import PictureProgress
 
-    found = attack_run(folder, what, AttackOptions(track=with_progress, **options))
+    with PictureProgress() as progress:
+        found = attack_run(folder, what, AttackOptions(track=progress.track, watch=progress.watch, **options))
     found.write()
     return found
 
@@ -89,7 +91,7 @@ def print_attacks(found: Attacks) -> None:
 
 
 def _row(leak: Leak) -> list[Cell]:
-    from sordino.report.leak_words import VARIANT_WORDS, at_most, found_words, share_words
+    from sordino.report.leak_words import at_most, found_words, share_words, variant_words
 
     figures = (found_words(leak), share_words(leak.chance), at_most(leak.bound))
-    return [f"{leak.attack}, {leak.how}", VARIANT_WORDS[leak.variant], *figures]
+    return [f"{leak.attack}, {leak.how}", variant_words(leak), *figures]

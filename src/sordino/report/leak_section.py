@@ -11,7 +11,7 @@ from sordino.report.attack_file import AttackFile, figure_of
 from sordino.report.folder import RunFolder
 from sordino.report.leak_words import (
     CAVEAT,
-    VARIANT_WORDS,
+    ORDER,
     at_most,
     by_method,
     found_words,
@@ -19,12 +19,13 @@ from sordino.report.leak_words import (
     sentences,
     share_words,
     title,
+    variant_words,
 )
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.scales import PlotAxis, logarithmic
 from sordino.report.style import bullets, charts, folded, section, table
-from sordino.report.words import capital, count, decimal
+from sordino.report.words import capital, count, decimal, listed
 
 TITLE = "What the server could see"
 _MOST_PICTURES, _ABREAST = 16, 8  #: shown of each attack, and beside each other on a phone
@@ -42,34 +43,40 @@ def leak_section(folder: RunFolder) -> Markup | None:
     leaks = ordered(found.leaks)
     return section(
         TITLE,
-        element("p", _INTRODUCTION) if leaks else None,
+        element("p", _introduction(leaks)) if leaks else None,
         bullets(sentences(leaks)) if leaks else None,
-        charts(*_strips(leaks), *_curves(leaks)),
+        *_strips(leaks),
+        charts(*_curves(leaks)),
         element("p", CAVEAT, class_="quiet") if leaks else None,
         folded("All attacks in figures", _figures(leaks)) if leaks else None,
         *(element("p", f"Not attacked: {words}", class_="quiet") for words in found.left_out),
     )
 
 
-_INTRODUCTION = (
-    "Attacks by somebody who sees what the server sees: on the reports of this simulation, and on the same reports "
-    "without protection."
-)
+def _introduction(leaks: Sequence[Leak]) -> str:
+    beside = ["on the reports of this simulation", "on the same reports without protection"]
+    if any(leak.variant == "proven" for leak in leaks):
+        beside.append("on those of a proven recipe with the same epsilon, where every client adds its noise by itself")
+    return f"Attacks by somebody who sees what the server sees: {listed(beside)}."
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
 def _strips(leaks: Sequence[Leak]) -> list[Markup]:
-    """Originals above what each variant's attack made of them, once for each method and choice of originals."""
-    groups: dict[tuple[str, tuple[str, ...]], list[Leak]] = {}
+    """Originals above what each attack made of them, from no protection to what is proven; once for each choice."""
+    groups: dict[tuple[str, ...], list[Leak]] = {}
     for leak in leaks:
         if leak.originals and len(leak.pictures) == len(leak.originals):
-            groups.setdefault((leak.how, leak.originals), []).append(leak)
-    return [_strip(how, originals, own) for (how, originals), own in groups.items()]
+            groups.setdefault(leak.originals, []).append(leak)
+    return [_strip(originals, sorted(own, key=_protection)) for originals, own in groups.items()]
 
 
-def _strip(how: str, originals: Sequence[str], leaks: Sequence[Leak]) -> Markup:
+def _protection(leak: Leak) -> int:
+    return ORDER.index(leak.variant)
+
+
+def _strip(originals: Sequence[str], leaks: Sequence[Leak]) -> Markup:
     shown = min(len(originals), _MOST_PICTURES)
     rows = [("original", originals), *((_label(leak), leak.pictures) for leak in leaks)]
     bands = [
@@ -82,14 +89,14 @@ def _strip(how: str, originals: Sequence[str], leaks: Sequence[Leak]) -> Markup:
         for band in (range(shown)[k : k + _ABREAST] for k in range(0, shown, _ABREAST))
     ]
     some = f"The first {count(shown)} of {count(len(originals))}." if shown < len(originals) else ""
-    caption = element("figcaption", element("h3", capital(how)), element("p", some) if some else None)
+    caption = element("figcaption", element("h3", capital(leaks[0].how)), element("p", some) if some else None)
     return element("figure", caption, element("div", *bands, class_="strips"), class_="chart")
 
 
 def _label(leak: Leak) -> str:
     ssim = figure_of(leak, "ssim")
     like = "" if ssim is None else f", likeness {ssim:.2f}"
-    return f"{VARIANT_WORDS[leak.variant]}{like}"
+    return f"{variant_words(leak)}{like}"
 
 
 def _pictures(label: str, pictures: Sequence[str], band: Sequence[int]) -> list[Markup]:
@@ -111,9 +118,9 @@ def _curves(leaks: Sequence[Leak]) -> list[Markup]:
 
 
 def _curve(leaks: Sequence[Leak]) -> Markup:
-    series = [Series(VARIANT_WORDS[leak.variant], _inside(leak.curve)) for leak in leaks]
+    series = [Series(variant_words(leak), _inside(leak.curve)) for leak in leaks]
     series += [
-        Series(f"most that is proven possible, {VARIANT_WORDS[leak.variant]}", _inside(leak.limit))
+        Series(f"most that is proven possible, {variant_words(leak)}", _inside(leak.limit))
         for leak in leaks
         if leak.limit
     ]
@@ -143,7 +150,7 @@ def _figures(leaks: Sequence[Leak]) -> Markup:
     head = ["attack", "reports", "right (95 % interval)", "guessing", "proven: at most", "other figures"]
     rows: list[list[object]] = [
         [
-            f"{leak.attack}, {leak.how}", VARIANT_WORDS[leak.variant], found_words(leak), share_words(leak.chance),
+            f"{leak.attack}, {leak.how}", variant_words(leak), found_words(leak), share_words(leak.chance),
             at_most(leak.bound), _other(leak),
         ]
         for leak in leaks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sordino.privacy.leaks import ATTACKS, Leak, Variant
 from sordino.report.attack_file import figure_of
@@ -13,13 +13,34 @@ CAVEAT = (
     "An attack is a lower bound on what leaks: a better attacker may find more, and an attack that fails proves "
     "nothing. Only the bound is proven."
 )
-VARIANT_WORDS: Mapping[Variant, str] = {"bare": "without protection", "run": "this run", "proven": "a proven recipe"}
-_BY_VARIANT: Mapping[Variant, str] = {
-    "bare": "without protection",
-    "run": "with this run's noise",
-    "proven": "with a proven recipe's noise",
-}
 ORDER: tuple[Variant, ...] = ("bare", "run", "proven")  #: from nothing to what is proven
+
+
+def variant_words(leak: Leak) -> str:
+    """Which reports were attacked."""
+    match leak.variant:
+        case "bare":
+            return "without protection"
+        case "run":
+            return "this run"
+        case "proven":
+            return f"a proven recipe{_at_epsilon(leak)}"
+
+
+def _noise_words(leak: Leak) -> str:
+    """The same within a sentence."""
+    match leak.variant:
+        case "bare":
+            return "without protection"
+        case "run":
+            return "with this run's noise"
+        case "proven":
+            return f"with a proven recipe's noise{_at_epsilon(leak)}"
+
+
+def _at_epsilon(leak: Leak) -> str:
+    epsilon = figure_of(leak, "epsilon")
+    return "" if epsilon is None else f" at epsilon {epsilon:g}"
 
 
 def ordered(leaks: Sequence[Leak]) -> list[Leak]:
@@ -48,7 +69,7 @@ def sentences(leaks: Sequence[Leak]) -> list[str]:
 
 def _sentence(leaks: Sequence[Leak]) -> str:
     same = len({leak.share.trials for leak in leaks}) == 1
-    hits = [f"{_hits(leak, alone=same)} {_BY_VARIANT[leak.variant]}" for leak in leaks]
+    hits = [f"{_hits(leak, alone=same)} {_noise_words(leak)}" for leak in leaks]
     first, of = leaks[0], count(leaks[0].share.trials) if same else "the"
     said = f"{title(first)}: of {of} {_deed(first)} {listed(hits)}. Guessing gets {_guessing(leaks)}."
     return " ".join([said, *(_bound_words(leak) for leak in leaks if leak.variant != "bare")])
@@ -59,7 +80,7 @@ def _guessing(leaks: Sequence[Leak]) -> str:
     shares = [share_words(leak.chance) for leak in leaks]
     if len(set(shares)) == 1:
         return shares[0]
-    return listed([f"{share} {_BY_VARIANT[leak.variant]}" for leak, share in zip(leaks, shares, strict=True)])
+    return listed([f"{share} {_noise_words(leak)}" for leak, share in zip(leaks, shares, strict=True)])
 
 
 def _hits(leak: Leak, *, alone: bool) -> str:
@@ -82,7 +103,7 @@ def _deed(leak: Leak) -> str:
 
 
 def _bound_words(leak: Leak) -> str:
-    whose = _BY_VARIANT[leak.variant]
+    whose = _noise_words(leak)
     if leak.bound is None:
         return f"No bound is proven {whose}."
     if leak.bound >= 1:
@@ -117,7 +138,6 @@ def found_words(leak: Leak) -> str:
 __all__ = [
     "CAVEAT",
     "ORDER",
-    "VARIANT_WORDS",
     "at_most",
     "by_method",
     "found_words",
@@ -125,4 +145,5 @@ __all__ = [
     "sentences",
     "share_words",
     "title",
+    "variant_words",
 ]
