@@ -68,6 +68,17 @@ def test_copies_report_what_programs_and_the_parent_itself_report(copies, monkey
             own.close()
 
 
+def test_many_records_are_left_to_programs_as_copies_would_hold_on_to_what_the_parent_lets_go_of(copies, monkeypatch):
+    given = work_by_name()
+    for most, fork in ((module.COPIED_BYTES, True), (0, False)):
+        monkeypatch.setattr(module, "COPIED_BYTES", most)
+        own = Workers(given, 2)
+        try:
+            assert {isinstance(child.process, Fork) for child in own._crew} == {fork}
+        finally:
+            own.close()
+
+
 def test_a_copy_has_its_own_files_signals_and_gradients(copies, tmp_path):
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (tmp_path / "lock").open("w"), torch.inference_mode():

@@ -42,13 +42,14 @@ def attack(run: FinishedRun, client: int, asked: AttackOptions, shown: Rows) -> 
 
 def proven_twin(run: FinishedRun, epsilon: float) -> FinishedRun:
     """The twin as if it had been run: its federation, and what its clients would have released."""
-    federation = wire(twin_recipe(run.recipe, epsilon), run.federation.dataset)
+    dataset = run.federation.dataset
+    federation = wire(twin_recipe(run.recipe, dataset.name, epsilon), dataset)
     return replace(run, federation=federation, rounds=ROUNDS, spent=tuple(_releases(federation)))
 
 
-def twin_recipe(recipe: Recipe, epsilon: float) -> Recipe:
-    """The shipped proven recipe for the same data, or a linear head over its records as they are."""
-    same = f"proven-{recipe.data.source}"
+def twin_recipe(recipe: Recipe, data: str, epsilon: float) -> Recipe:
+    """The shipped proven recipe for data of this name, or a linear head over records as they are."""
+    same = f"proven-{data}"
     method = {"name": "private-head", "extractor": {"kind": "plain"}}
     if same in shipped():
         method = Recipe.load(same).to_dict()["method"]
