@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sordino.audits import bit_decoder, candidate_likelihood, proven_twin
+from sordino.audits import bit_decoder, candidate_likelihood, likeliest_update, proven_twin
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.client_reports import ClientReports, is_mixed, rounds_of
 from sordino.audits.finished_run import FinishedRun
@@ -113,6 +113,7 @@ def _one_record(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator
         together = len(data) if mixed else 1
         yield leak_of(run, client, variant, f"{attack.how}, clients of one record", pool, found, targets, figures,
                       seen=together, together=together)  # fmt: skip
+    yield from likeliest_update.attack(run, client, rounds, asked)
     yield from proven_twin.attack(run, client, asked, targets[:SHOWN])
 
 

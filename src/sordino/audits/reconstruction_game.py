@@ -194,7 +194,7 @@ def leak_from_hits(
     how: str,
     pool: RecordPool,
     hits: NDArray[np.bool_],
-    pictures: Tensor,
+    pictures: Tensor | None,
     targets: Rows,
     figures: Mapping[str, float],
     *,
@@ -203,15 +203,15 @@ def leak_from_hits(
     together: int = 1,
     candidates: int | None = None,
 ) -> Leak:
-    """The same where it is known which targets were identified; `pictures [K, ...]` are shown.
+    """The same where it is known which targets were identified; `pictures [K, ...]` of these are shown, if given.
 
     At most `together` of the targets were looked for in the same reports. Candidates are the pool's if no number is
     given.
     """
     candidates = pool.candidates if candidates is None else candidates
-    originals = pool.pictures(targets)
     like, shown = {"candidates": float(candidates)}, dict[str, tuple[str, ...]]()
-    if likeness.is_picture(pool.pixels.shape):
+    if pictures is not None and likeness.is_picture(pool.pixels.shape):
+        originals = pool.pictures(targets)
         like["psnr"] = likeness.mean_figure(likeness.psnr(pictures, originals))
         like["ssim"] = likeness.mean_figure(likeness.ssim(pictures, originals))
         both = {"originals": originals, "pictures": pictures}
