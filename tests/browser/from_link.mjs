@@ -27,10 +27,38 @@ async function join(one, seen = async () => {}) {
   return { consent, refused };
 }
 
+/** Opens the fold that shows what the server could see, draws, and moves the slider to the strongest protection and back. */
+async function lookAtLeak(one) {
+  const { page, requests } = one;
+  const leak = async (was) => {
+    await page.waitForFunction((turn) => ![undefined, turn].includes(document.querySelector(".leak").dataset.turn), was);
+    return page.evaluate(() => ({ ...document.querySelector(".leak").dataset, pictures: document.querySelectorAll(".leak-pictures canvas").length }));
+  };
+  await page.focus(".leak summary");
+  await page.keyboard.press("Enter");
+  const shown = await leak();
+  await look(one, "leak-public");
+  const before = requests.length;
+  await stroke(page);
+  const drawn = await leak(shown.turn);
+  await page.locator(".leak").scrollIntoViewIfNeeded();
+  await look(one, "leak");
+  await page.focus("#protection");
+  await page.keyboard.press("Home");
+  const least = await leak(drawn.turn);
+  await page.keyboard.press("End");
+  const back = await leak(least.turn);
+  const isNews = ({ method, url, body }) => method === "GET" && body === null && url.endsWith("/api/federations"); // who is here by now
+  tell({ what: "leak", shown, drawn, least, back, requests: requests.slice(before).filter((one) => !isNews(one)), frames: one.sent.length });
+}
+
 const verdict = (page) => page.textContent(".verdict");
 
 const visitor = await participant(browser, PHONE);
-const { consent, refused } = await join(visitor, (name) => look(visitor, name));
+const { consent, refused } = await join(visitor, async (name) => {
+  await look(visitor, name);
+  if (name === "consent") await lookAtLeak(visitor);
+});
 await visitor.page.waitForSelector("[data-state=waiting]");
 await visitor.page.waitForSelector(".invite svg");
 await look(visitor, "lobby");

@@ -31,6 +31,15 @@ def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawi
     with subtests.test("whoever starts without consent is led to the box"):
         assert told["lobby"]["refused"] == "agree"
 
+    with subtests.test("before joining, the page shows what the server could see of a drawing, at the slider's position"):
+        leak = told["leak"]
+        assert [leak[name]["pictures"] for name in ("shown", "drawn", "least", "back")] == [3, 3, 2, 3]
+        assert [leak[name]["gradients"] for name in ("shown", "drawn", "least", "back")] == ["11", "11", "0", "11"]
+        assert [leak[name]["bare"] for name in ("shown", "drawn", "least", "back")] == ["true"] * 4
+
+    with subtests.test("nothing leaves the page for that"):
+        assert (leak["requests"], leak["frames"]) == ([], 0)
+
     with subtests.test("one alone waits in the lobby, with a code to invite others"):
         assert (told["lobby"]["state"], told["lobby"]["round"]) == ("waiting", 0)
         assert told["lobby"]["qr"] >= 1

@@ -1,6 +1,7 @@
-/** The three workers of a page, as the session calls them. */
+/** The workers of a page, as the session calls them: three that take part, and one that attacks reports before joining. */
 import type { TrainingRoom } from "../learning/room.ts";
 import type { Doing, Progress } from "../learning/training.ts";
+import type { LeakRoom } from "../privacy/leak.ts";
 import type { PrivacyRoom } from "../privacy/privacy.ts";
 import type { DataRoom } from "../workers/data.ts";
 import { type Connection, type Remote, connect } from "../workers/rpc.ts";
@@ -38,4 +39,8 @@ export function trainingRoom(onStep: Progress = () => {}): Connection<Training> 
 
 export function dataRoom(): Connection<Data> {
   return connect(new Worker(new URL("../workers/data.worker.ts", import.meta.url), { type: "module", name: "data" }));
+}
+
+export function leakRoom(): Connection<Pick<LeakRoom, "open" | "attack">> {
+  return connect(new Worker(new URL("../workers/leak.worker.ts", import.meta.url), { type: "module", name: "leak" }));
 }

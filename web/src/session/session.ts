@@ -104,5 +104,6 @@ export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
 export { giveBackPlaces, hasPlacesToGiveBack, openSession } from "./open.ts";
 export { checkData, planFor, pageBuild, capabilities, publicExamples, readRecord } from "./before.ts";
 export type { Outlook, Question, Capabilities, PublicExample } from "./before.ts";
+export { openLeaks, type Leaks, type PictureGuess, type PictureLeak, type Reports } from "./leak.ts";
 export { openPredictor, type Predictor } from "./predictor.ts";
 export type { OwnRecord, RecordLine } from "../privacy/record.ts";

@@ -7,6 +7,8 @@ import { details, facts, h } from "./dom.ts";
 import { FirstSight } from "./first_sight.ts";
 import { leavesView, protectionWords, sentence } from "./front.ts";
 import { joinForm } from "./join_form.ts";
+import { LeakView } from "./leak_view.ts";
+import { publicPictures } from "./sample_pictures.ts";
 import { statementView, trustView, type Build } from "./statement_view.ts";
 import { counted } from "./words.ts";
 
@@ -35,11 +37,14 @@ export class FederationView {
   readonly element: HTMLElement;
   private readonly first: FirstSight;
   private readonly form: HTMLElement;
+  private readonly leak: LeakView | null;
 
   constructor(detail: Detail, setting: Setting) {
     const accounts = new AccountsView(detail.statement);
-    this.first = new FirstSight(detail, setting.token !== "", setting.several);
-    this.form = joinForm(detail, setting, accounts, () => history.back());
+    const pictures = publicPictures(detail);
+    this.first = new FirstSight(detail, setting.token !== "", setting.several, pictures);
+    this.leak = LeakView.of(detail.task, pictures);
+    this.form = joinForm(detail, setting, accounts, this.leak, () => history.back());
     this.form.hidden = true;
     this.first.button.addEventListener("click", () => {
       history.pushState(JOINING, "");
@@ -59,6 +64,11 @@ export class FederationView {
   /** Who is here by now. */
   tell(one: Summary): void {
     this.first.tell(one);
+  }
+
+  /** Ends what computes. */
+  close(): void {
+    this.leak?.close();
   }
 
   /** Shows the part that an entry of the history is about. */

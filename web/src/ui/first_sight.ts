@@ -1,5 +1,6 @@
 /** A federation at first sight: what it is, who is here, what is proven, what to expect, and one button. */
 
+import type { PublicExample } from "../session/session.ts";
 import type { Detail, Expected, SuggestedBudget, Summary, Task } from "./api.ts";
 import { fill, h, type Child } from "./dom.ts";
 import { full, fullWords, over, purpose, stateWords } from "./front.ts";
@@ -16,7 +17,7 @@ export class FirstSight {
   private tick: ReturnType<typeof setTimeout> | undefined;
   private readonly here = h("div", { class: "here" });
 
-  constructor(detail: Detail, invited: boolean, several: boolean) {
+  constructor(detail: Detail, invited: boolean, several: boolean, pictures: Promise<PublicExample[]> | null) {
     const whole = wholeBudget(detail.task);
     this.element = h(
       "section",
@@ -24,7 +25,7 @@ export class FirstSight {
       several && h("p", { class: "small" }, h("a", { href: "#/" }, "All federations")),
       h("h1", { id: "title" }, titled(detail.title)),
       h("p", { class: "lead" }, `${purpose(detail.summary)} Your examples stay on this device.`),
-      samplePictures(detail),
+      samplePictures(detail, pictures),
       h(
         "div",
         { class: "join-row" },

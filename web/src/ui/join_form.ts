@@ -6,10 +6,11 @@ import { DataChoice } from "./data_choice.ts";
 import { h, say } from "./dom.ts";
 import { absenceWords, full, fullWords } from "./front.ts";
 import type { Setting } from "./federation.ts";
+import type { LeakView } from "./leak_view.ts";
 import { Protection } from "./protection.ts";
 import { counted, titled } from "./words.ts";
 
-export function joinForm(detail: Detail, setting: Setting, accounts: AccountsView, back: () => void): HTMLElement {
+export function joinForm(detail: Detail, setting: Setting, accounts: AccountsView, leak: LeakView | null, back: () => void): HTMLElement {
   const why = h("p", { class: "small why-not", id: "why-not", role: "status", tabindex: -1 });
   const agree = h("input", { type: "checkbox", id: "agree", onchange: () => refresh() });
   const token = h("input", {
@@ -34,6 +35,7 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
     button.setAttribute("aria-disabled", String(text !== ""));
     say(why, text);
     if (text === "") why.classList.remove("asked");
+    leak?.follow(protection.reports);
   };
   const invited = setting.token !== "";
   let data: DataChoice;
@@ -72,6 +74,7 @@ export function joinForm(detail: Detail, setting: Setting, accounts: AccountsVie
       { class: "step", "aria-labelledby": "step-protection" },
       h("h2", { id: "step-protection" }, "Your protection"),
       protection.element,
+      leak?.element,
     ),
     h(
       "section",

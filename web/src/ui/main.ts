@@ -125,8 +125,13 @@ async function one(name: string, token: string, able: Capabilities, current: () 
     welcome: kept?.data === "own" ? BACK : "",
     begin,
   });
+  stopTaking = () => here.close();
   followHistory = (state) => here.follow(state);
-  stopFollowing = refresh<Summary>(detail, now, (summary) => (over(summary) ? void show() : here.tell(summary)));
+  stopFollowing = refresh<Summary>(detail, now, (summary) => {
+    if (!over(summary)) return here.tell(summary);
+    here.close();
+    void show();
+  });
   return here.element;
 }
 

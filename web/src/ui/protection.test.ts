@@ -67,3 +67,12 @@ test("whoever comes back finds the limit that they agreed to, and others the fed
   await new Promise((resolve) => setTimeout(resolve, 300));
   expect(view.choice!.budget.limit).toBe(usual); // what a person sets stays
 });
+
+test("the reports that a position pays for are known once they are counted", async () => {
+  const { view, slider } = await viewAfter(null);
+  expect(view.reports).toEqual({ first: 1, rounds: 20, noise: 2.6473 });
+  slider.value = "0";
+  slider.listeners["input"]!();
+  expect(view.reports).toBeNull();
+  await vi.waitFor(() => expect(view.reports).toEqual({ first: 1, rounds: 20, noise: 16.341 }), { timeout: 15_000 });
+});

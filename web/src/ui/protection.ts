@@ -1,6 +1,6 @@
 /** The slider for one's own protection: which number it sets, what that means, what is proven, and what it costs. */
 
-import { planFor, type Budget, type Choice, type Outlook } from "../session/session.ts";
+import { planFor, type Budget, type Choice, type Outlook, type Reports } from "../session/session.ts";
 import type { Detail, Task } from "./api.ts";
 import { details, fill, h, s, say } from "./dom.ts";
 import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, suggested, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
@@ -49,6 +49,8 @@ export class Protection {
   private readonly open = h("input", { type: "checkbox", id: "accept-unbounded" });
   private readonly set: (budget: Budget) => void;
   private asked = 0;
+  /** the question that the outlook answers */
+  private answered = 0;
   /** whether the person has set the slider: until then it stands at what they agreed to before */
   private touched = false;
 
@@ -94,6 +96,13 @@ export class Protection {
     if (this.outlook === null || this.stops.length === 0 || bindsNothing(this.task)) return "";
     const most = Number(this.slider.value) === this.stops.length - 1;
     return shortfall(this.outlook, { most, sample: this.own() && this.detail.sample });
+  }
+
+  /** The reports that the slider's position pays for; null until they are known. */
+  get reports(): Reports | null {
+    const { stop, outlook } = this;
+    if (stop === undefined || outlook === null || this.answered !== this.asked) return null;
+    return { first: this.task.rounds.count - outlook.left + 1, rounds: outlook.rounds, noise: stop.noise };
   }
 
   /** Counts anew how far the budget reaches: one's own examples and a public sample are counted apart. */
@@ -304,6 +313,7 @@ export class Protection {
 
   private show(outlook: Outlook | null): void {
     this.outlook = outlook;
+    this.answered = this.asked;
     const first = String(suggested(this.stops, outlook?.terms.limit));
     if (outlook !== null && !this.touched && first !== this.slider.value) return this.move(first); // who comes back agreed to that
     const words = outlook === null ? "" : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();

@@ -98,6 +98,11 @@ export function normalised(x: Float32Array, { input }: Task): Float32Array<Array
   return result;
 }
 
+/** The raw values of a normalised record, of one channel. */
+export function rawValues(record: Float32Array, { input }: Task): Float32Array<ArrayBuffer> {
+  return Float32Array.from(record, (value) => value * input.std[0]! + input.mean[0]!);
+}
+
 // --- the federation's sample
 
 interface Sample {
