@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from sordino.audits.attack_options import AttackOptions
-from sordino.audits.client_reports import rounds_of
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_heads import method_of
 from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits
+from sordino.audits.server_view import rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.leaks import Leak, Variant
