@@ -21,7 +21,7 @@ from sordino.mechanisms import (
     RandomizedSign,
     TwoPoint,
 )
-from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, Upload
+from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, RecordingDraw, Upload
 from sordino.randomness import Keystream
 
 D = 37
@@ -51,6 +51,13 @@ def vectors(clients: int) -> np.ndarray:
 
 def upload(name: str, **changes) -> Upload:
     return Upload(BUILDERS[name], EPSILONS, D, **({"clients": len(EPSILONS), "what": "model update"} | changes))
+
+
+def test_what_is_handed_to_the_mechanism_can_be_recorded_and_changes_no_report():
+    who, rows, recorded = range(len(EPSILONS)), vectors(len(EPSILONS)), RecordingDraw(draw)
+    sent = [upload("gaussian").send(who, rows, own, [1] * len(who)).bodies for own in (draw, recorded)]
+    assert sent[0] == sent[1]
+    assert np.array_equal(np.concatenate(recorded.vectors), rows)
 
 
 def estimates(name: str, sent: list[bytes]) -> np.ndarray:

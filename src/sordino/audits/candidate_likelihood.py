@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sordino.audits.attack_options import AttackOptions
-from sordino.audits.client_reports import rounds_of
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_decoder import decode_noisy
 from sordino.audits.linear_heads import method_of
 from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits
+from sordino.audits.server_view import rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.leaks import Leak, Variant

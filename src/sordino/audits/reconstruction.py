@@ -18,10 +18,10 @@ from torch import Tensor
 
 from sordino.audits import bit_decoder, candidate_likelihood, likeliest_update, proven_twin
 from sordino.audits.attack_options import AttackOptions
-from sordino.audits.client_reports import ClientReports, is_mixed, rounds_of
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import SearchEffort
 from sordino.audits.reconstruction_game import SHOWN, RecordPool, leak_of, pool_beside
+from sordino.audits.server_view import Reporters, is_mixed, rounds_of
 from sordino.audits.update_attack import FEATURES, REFINED, UpdateAttack
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
@@ -100,7 +100,7 @@ def _one_record(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator
     rounds = rounds_of(run, client, run.rounds if asked.thorough else ROUNDS)
     for variant in VARIANTS:
         began = time.perf_counter()
-        updates = ClientReports(run, client, asked.seed).updates(data, rounds, variant)
+        updates = Reporters(run, variant).updates(client, data, rounds, asked.seed)
         mixed = is_mixed(run) and variant == "run"
         if mixed:
             found = [_of_sum(attack, updates, len(targets))] * len(targets)
@@ -140,7 +140,7 @@ def _whole_clients(run: FinishedRun, client: int, asked: AttackOptions) -> Itera
     rounds = rounds_of(run, client, most)
     for variant in VARIANTS:
         began = time.perf_counter()
-        updates = ClientReports(run, client, asked.seed).updates(data, rounds, variant)
+        updates = Reporters(run, variant).updates(client, data, rounds, asked.seed)
         mixed = is_mixed(run) and variant == "run"
         if mixed:
             pictures = [_of_sum(attack, updates, PICTURES * len(members))] * len(members)

@@ -10,11 +10,11 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from unittest.mock import patch
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from torch import Tensor
 
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.canaries import ListeningChannel
@@ -32,7 +32,7 @@ from sordino.methods.lian_webfed import WebFed
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.sun_ldp_fl import LdpFl
 from sordino.methods.truex_ldp_fed import LdpFed
-from sordino.methods.upload import Draw, Sent, Upload
+from sordino.methods.upload import Draw, RecordingDraw
 from sordino.methods.wu_personalized import Personalized
 from sordino.privacy.leaks import Variant
 from sordino.randomness import Keystream
@@ -45,6 +45,7 @@ Member = tuple[int, ClientData | None]  #: a client's number and the records tha
 
 UNDERSTOOD = (FedAvg, WebFed, LdpFl, LdpFed, Personalized, SiloDp)  #: methods with reports of trained models
 QUIET = 1e-9  #: the noise multiplier of private training without noise
+MIXED = ("summed", "shuffled", "shuffler")  #: channels under which reports are not seen one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,20 @@ def reports_models(run: FinishedRun) -> bool:
 def shows_reports(run: FinishedRun) -> bool:
     """Whether the server sees single reports with their senders."""
     return not run.recipe.method.channel.unseen
+
+
+def is_mixed(run: FinishedRun) -> bool:
+    """Whether the server sees only what all reports of a round add up to."""
+    channel = getattr(run.recipe.method, "channel", None)
+    whole = getattr(channel, "granularity", "parameter") == "model"  # reports stay whole, without a name
+    return getattr(channel, "kind", "direct") in MIXED and not whole
+
+
+def rounds_of(run: FinishedRun, client: int, most: int) -> list[int]:
+    """The rounds that a client reported in, at most so many of them, evenly spread."""
+    own = [spent.round for spent in run.spent if spent.round and any(client in who for who in spent.reporters)]
+    places = np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).astype(int))
+    return [own[place] for place in places.tolist()]
 
 
 def hear(run: FinishedRun, asked: AttackOptions, rounds: int) -> list[HeardRound]:
@@ -112,11 +127,8 @@ class Reporters:
     def __init__(self, run: FinishedRun, variant: Variant, device: str = "cpu") -> None:
         federation = run.federation
         self._method, self._bare, self._bench = federation.method, variant == "bare", _bench(device)
-        self._size = federation.layout.size
-        self._quiet = self._method
-        if self._bare and isinstance(self._method.training, PrivateTraining):
-            self._quiet = copy.copy(self._method)
-            self._quiet.training = replace(self._method.training, noise_multiplier=QUIET, coarsening=0)
+        self._name, self._size = run.recipe.name, federation.layout.size
+        self._quiet = without_noise(self._method) if self._bare else self._method
 
     @staticmethod
     def variants(run: FinishedRun) -> tuple[Variant, ...]:
@@ -150,12 +162,28 @@ class Reporters:
             for k, body in zip(rows, sent, strict=True):
                 bodies[k] = body
             vectors.update(zip(rows, handed, strict=False))
-        clients = [client for client, _ in members]
-        if self._bare:
+        if self._bare and len(vectors) == len(members):
             found = np.stack([vectors[k] for k in range(len(members))])
         else:
-            found = self._decoded(plan, clients, bodies)
-        return PlanAnswers(self._changes(plan, found), bodies)
+            found = self._decoded(plan, [client for client, _ in members], bodies)
+        changes = self._changes(plan, found)
+        changes[[not body for body in bodies]] = 0  # who sits out sends nothing, and moves nothing
+        return PlanAnswers(changes, bodies)
+
+    def updates(self, client: int, data: Sequence[ClientData], rounds: Sequence[int], seed: int) -> Tensor:
+        """`[K, d]`: how clients in this one's place, with these records, move the model; the mean over rounds.
+
+        All rounds are played with the model that the run began with. A server may send the same model again, and what
+        is proven holds for every model that is sent. Where a round's reports are parts of the model, each part has the
+        mean of its own rounds.
+        """
+        method, members = self._method, [(client, own) for own in data]
+        total, seen = np.zeros((len(data), self._size)), np.zeros(self._size)
+        for round in rounds:
+            plan = method.plan(replace(method.init(), round=round - 1), self._name)
+            total += self.answers(plan, members, seed).changes
+            seen[method.columns(plan)] += 1
+        return torch.from_numpy((total / np.maximum(seen, 1)).astype(np.float32))
 
     def _together(self, members: Sequence[Member]) -> list[list[int]]:
         """Rows that one call answers: each stream is asked for once, so all must be at the same step of a decay."""
@@ -175,21 +203,25 @@ class Reporters:
     def _decoded(self, plan: Plan, clients: Sequence[int], bodies: Sequence[bytes]) -> Floats:
         upload = self._method.upload(plan)
         skipped = 4 if upload.samples else 0  # the sample count, which travels in the clear before the values
-        found = np.empty((len(bodies), upload.values), np.float32)
+        found = np.zeros((len(bodies), upload.values), np.float32)
         for k, (client, body) in enumerate(zip(clients, bodies, strict=True)):
-            mechanism = upload.mechanisms[int(upload.class_of[client])]
-            found[k] = mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0]
+            if body:
+                mechanism = upload.mechanisms[int(upload.class_of[client])]
+                found[k] = mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0]
         return found
 
     def _changes(self, plan: Plan, values: Floats) -> Floats:
         """`[K, d]`: how far each report would move the model's parameters by itself."""
-        start = plan.arrays[PARAMETERS].reshape(-1)
-        if isinstance(self._method, LdpFed):  # a report is about the scheduled layer alone
-            whole = np.zeros((len(values), max(self._size, self._method.turn(plan).stop)), np.float32)
-            whole[:, self._method.turn(plan).columns] = values
-            return whole[:, : self._size]
-        own = values[:, : self._size]
-        return own if self._method.spec.sends_updates else own - start
+        columns = self._method.columns(plan)
+        if not self._method.spec.sends_updates:
+            values = values.copy()
+            start = plan.arrays[PARAMETERS].reshape(-1)[columns]
+            values[:, : start.size] -= start
+        if (columns.start, values.shape[1]) == (0, self._size):
+            return values
+        whole = np.zeros((len(values), max(self._size, columns.stop)), np.float32)
+        whole[:, columns] = values
+        return whole[:, : self._size]
 
     def models_after(self, heard: HeardRound, client: int, answers: PlanAnswers, others: Floats) -> Floats:
         """`[K, d]`: the server's model after a round in which this client gave each of the answers.
@@ -228,15 +260,18 @@ def handed_in(method: Method, plan: Plan, cohort: Cohort, draw: Draw, bench: Ben
 
     There are no vectors where a method sends whole numbers of its own.
     """
-    vectors, honest = [], Upload.send
+    recorded = RecordingDraw(draw)
+    bodies = method.report(plan, cohort, recorded, bench).bodies
+    return np.concatenate(recorded.vectors) if recorded.vectors else np.empty((0, 0), np.float32), bodies
 
-    def send(self: Upload, clients: Sequence[int], rows: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
-        vectors.append(np.array(rows, np.float32))
-        return honest(self, clients, rows, draw, sizes)
 
-    with patch.object(Upload, "send", send):
-        bodies = method.report(plan, cohort, draw, bench).bodies
-    return np.concatenate(vectors) if vectors else np.empty((0, 0), np.float32), bodies
+def without_noise(method: Method) -> Method:
+    """The same method without the noise of private training."""
+    if not isinstance(method.training, PrivateTraining):
+        return method
+    quiet = copy.copy(method)
+    quiet.training = replace(method.training, noise_multiplier=QUIET, coarsening=0)
+    return quiet
 
 
 __all__ = [
@@ -246,6 +281,9 @@ __all__ = [
     "check_simulated",
     "handed_in",
     "hear",
+    "is_mixed",
     "reports_models",
+    "rounds_of",
     "shows_reports",
+    "without_noise",
 ]

@@ -209,6 +209,10 @@ class Method(ABC):
         """How values leave a client in this plan's round."""
         return self.first_upload
 
+    def columns(self, plan: Plan) -> slice:
+        """Which columns of the model's vector a report on this plan is about: all that are sent, from the first on."""
+        return slice(0, self.upload(plan).values)
+
     def tally(self, plan: Plan) -> Tally:
         """An empty sum for the reports on this plan."""
         empty: Tally = self.spec.aggregation.tally(self.upload(plan))

@@ -215,15 +215,18 @@ class LdpFed(Method):
     def upload(self, plan: Plan) -> Upload:
         return self._uploads[self.turn(plan)]
 
+    def columns(self, plan: Plan) -> slice:
+        return self.turn(plan).columns
+
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, cohort, draw, bench)
-        theta_i = trained.update[:, self.turn(plan).columns]
+        theta_i = trained.update[:, self.columns(plan)]
         return send(self.upload(plan), cohort, theta_i, draw, trained)  # clipped, coded, Ordinal-CLDP
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         mean = tally.mean()  # of the k decoded uploads
         step = self.spec.server_lr * self.spec.aggregation.move(mean, mean)
-        return moved(state, step, self.statistics, self.turn(plan).columns)
+        return moved(state, step, self.statistics, self.columns(plan))
 
     def turn(self, plan: Plan) -> Turn:
         """What a plan asks for: it must be what the recipe foresees for its round, whoever sent it."""

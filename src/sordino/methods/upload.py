@@ -82,6 +82,20 @@ class Same:
         return self.mechanism
 
 
+@dataclass(frozen=True, eq=False)
+class RecordingDraw:
+    """Clients' randomness which, handed to `Upload.send`, keeps what they handed to their mechanism.
+
+    For attacks on simulated clients, which compare a report with what it was made of. Nothing else is drawn.
+    """
+
+    draw: Draw
+    vectors: list[NDArray[np.float32]] = field(default_factory=list)  #: `[K, d]` of each call
+
+    def __call__(self, clients: Sequence[int]) -> Randomness:
+        return self.draw(clients)
+
+
 class Sent(NamedTuple):
     """What a cohort sends, and what its owners alone see: the share of each client's values that was clipped `[K]`."""
 
@@ -142,6 +156,8 @@ class Upload:
     def send(self, clients: Sequence[int], vectors: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
         """Randomise and encode `[K, d]` vectors, each with its own client's randomness."""
         rows = np.asarray(vectors, np.float32)
+        if isinstance(draw, RecordingDraw):
+            draw.vectors.append(rows.copy())
         bodies: list[bytes] = [b""] * len(rows)
         clipped = np.zeros(len(rows))
         for c, where in self._groups(clients):
@@ -560,6 +576,6 @@ class _Zeros:
 _NO_RANDOMNESS = _Zeros()
 
 __all__ = [
-    "Draw", "Lost", "PartialSum", "PerClass", "ReportSum", "Same", "Sent", "Tally", "Upload", "centre",
+    "Draw", "Lost", "PartialSum", "PerClass", "RecordingDraw", "ReportSum", "Same", "Sent", "Tally", "Upload", "centre",
     "samples_release",
 ]  # fmt: skip
