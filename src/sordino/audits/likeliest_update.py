@@ -28,6 +28,8 @@ RECORDS, MANY_RECORDS = 64, 512  #: records that are attacked, quickly and thoro
 OWN = 64  #: reports of its own that the attacker learns from
 VALUES = 2**26  #: of all candidates' updates: large models have fewer candidates
 
+VARIANTS: tuple[Variant, ...] = ("bare", "run")
+
 Float64s = NDArray[np.float64]
 
 
@@ -43,7 +45,7 @@ def attack(run: FinishedRun, client: int, rounds: Sequence[int], asked: AttackOp
     known = bare.of(rows, 0)
     alone = np.array([(known == known[one]).all(axis=1).sum() == 1 for one in chosen])
     how = BEFORE_MIXING if is_mixed(run) else HOW
-    for variant in asked.track(("bare", "run"), "Comparing candidates"):
+    for variant in asked.track(VARIANTS, "Comparing candidates"):
         began = time.perf_counter()
         if variant == "bare":
             guesses = nearest_part(known[chosen], known)
