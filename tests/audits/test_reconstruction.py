@@ -178,6 +178,18 @@ def test_two_points_hide_what_is_seen_without_them(finished: Run) -> None:
     assert found["run"].bound is not None and not found["run"].is_violation
 
 
+@pytest.mark.parametrize(("epsilon", "named"), [(8.0, (13, 64)), (0.1, (0, 2))])
+def test_the_likeliest_candidate_is_named_where_noise_is_weak(
+    finished: Run, epsilon: float, named: tuple[int, int]
+) -> None:
+    """Two bits a weight. At epsilon 8, which the search for pictures calls hidden, 25 are named; by chance 0.06."""
+    run = finished(**{**TWO_POINTS, "clients": {"epsilon": epsilon}, "training": {**TINY["training"], "epochs": 5}})
+    found = by_variant(reconstruct(run, AttackOptions()), "likeliest")
+    assert found["bare"].share.hits >= 60
+    assert named[0] <= found["run"].share.hits <= named[1]
+    assert found["run"].figures["candidates"] == 1000 and not found["run"].pictures
+
+
 def test_where_all_training_records_are_the_clients_own_nothing_is_proven_of_them(finished: Run) -> None:
     """Candidates of the test set were never as likely as theirs."""
     found = by_variant(
@@ -231,9 +243,13 @@ def test_randomised_records_are_decoded(finished: Run) -> None:
         clients={"epsilon": 0.5},
         method={"name": "ldpfl", "extractor": {"kind": "oriented", "orientations": 2, "cells": 4}},
     )
-    found = by_variant(reconstruct(run, AttackOptions()))
+    every = reconstruct(run, AttackOptions())
+    found = by_variant(every, "decoder")
     assert found["bare"].share.rate > 0.1
     assert found["bare"].share.trials == found["run"].share.trials == 64
+    named = by_variant(every, "likeliest")  # an epsilon of 0.5 is claimed, and next to nothing is hidden
+    assert named["run"].share.rate > 0.9 and named["run"].bound is None
+    assert named["proven"].share.hits <= 3 and named["proven"].bound < 0.003  # 0.2 are expected: exceeded once in 10^4
 
 
 def test_sums_are_attacked_as_sums(finished: Run) -> None:

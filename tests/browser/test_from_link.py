@@ -31,7 +31,9 @@ def test_a_visitor_with_a_phone_gets_from_the_link_to_a_model_that_reads_a_drawi
     with subtests.test("whoever starts without consent is led to the box"):
         assert told["lobby"]["refused"] == "agree"
 
-    with subtests.test("before joining, the page shows what the server could see of a drawing, at the slider's position"):
+    with subtests.test(
+        "before joining, the page shows what the server could see of a drawing, at the slider's position"
+    ):
         leak = told["leak"]
         assert [leak[name]["pictures"] for name in ("shown", "drawn", "least", "back")] == [3, 3, 2, 3]
         assert [leak[name]["gradients"] for name in ("shown", "drawn", "least", "back")] == ["11", "11", "0", "11"]

@@ -96,6 +96,22 @@ def bit_records(features: int, epsilon: float = 0.5, spec: Any = None) -> BitRec
     return BitRecords(spec or Theorem2(), FixedPoint(), features, [epsilon], "randomised")
 
 
+def test_fits_are_log_likelihoods_and_records_of_another_label_do_not_fit():
+    """By hand: of each bit the probability that it is reported as it was, multiplied."""
+    records = bit_records(1, epsilon=2.0)
+    mechanism, features = records._mechanism(0), np.array([[0.5], [-3.0], [7.0]], np.float32)
+    labels = np.array([1, 1, 0])
+    kept = records.randomise(features[:1], labels[:1], 0, Keystream.simulation(1, [0], 0))
+    seen = np.unpackbits(kept[RECORDS], axis=1, count=10, bitorder="little")[0]
+    bits = FixedPoint().encode(features)
+    ones = np.where(bits == 1, mechanism.ones, mechanism.zeros) / 2**32
+    wanted = np.log(np.where(seen == 1, ones, 1 - ones)).sum(axis=1)
+    fits = records.fits(kept, features, labels, 0)[0]
+    np.testing.assert_allclose(fits[:2] - fits[0], wanted[:2] - wanted[0])
+    assert fits[2] == -np.inf
+
+
+
 def prepared(recipe: Recipe) -> tuple[Ldpfl, dict[int, ClientState]]:
     """The recipe's method, and what each client made of its records."""
     federation = wire(recipe)

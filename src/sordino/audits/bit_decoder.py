@@ -1,13 +1,14 @@
-"""LDPFL's randomised records back to pictures, by a linear decoder that is trained on public pictures.
+"""LDPFL's randomised records back to pictures, and which of 1,000 records each was made of.
 
 The attacker sees the randomised record itself, which the theorem is about (the server sees networks computed from it),
 and its label, which travels in the clear. It randomises pictures of others in the same way, through the same extractor,
-and learns by ridge regression what their pixels are.
+and learns by ridge regression what their pixels are. With a list of suspects it takes the likeliest instead.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -16,9 +17,10 @@ from torch.nn import functional
 
 from sordino.audits import proven_twin
 from sordino.audits.attack_options import AttackOptions
+from sordino.audits.candidate_likelihood import HOW as LIKELIEST
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_decoder import decode
-from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_of, pool_beside
+from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits, leak_of, pool_beside
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.methods import extractors
@@ -60,7 +62,37 @@ def attack(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
         figures = {"records": float(len(part)), "public": float(len(public)), "seconds": time.perf_counter() - began}
         each = list(decoded.clamp(0, 1).unsqueeze(1).float())
         found.append(leak_of(run, client, variant, HOW, pool, each, targets, figures, bounded=equal))
-    return (*found, *proven_twin.attack(run, client, asked, targets[:SHOWN]))
+    named = _named(run, client, kept, pool, order, asked, bounded=equal)
+    return (*found, *named, *proven_twin.attack(run, client, asked, targets[:SHOWN]))
+
+
+def _named(
+    run: FinishedRun,
+    client: int,
+    kept: ClientState,
+    pool: RecordPool,
+    order: Rows,
+    asked: AttackOptions,
+    *,
+    bounded: bool,
+) -> Iterator[Leak]:
+    """Which randomised records fit their own record better than any of 999 others, the same for all."""
+    began, method = time.perf_counter(), run.federation.method
+    assert isinstance(method, Ldpfl)
+    targets = run.federation.parts[client][order]
+    others = pool.others(int(targets[0]))
+    rows = np.concatenate([targets, others])
+    records = pool.records(rows)
+    features, labels = extractors.features_of(method.extractor, records.x, kept), records.y.numpy()
+    own, count = {name: value[order] for name, value in kept.items() if name in (RECORDS, LABELS)}, len(targets)
+    fits = method.records.fits(own, features, labels, client)
+    hits = {"run": np.diagonal(fits) > fits[:, count:].max(axis=1)}
+    doubles = [(features[count:] == features[k]).all(axis=1) & (labels[count:] == labels[k]) for k in range(count)]
+    hits["bare"] = ~np.array(doubles).any(axis=1)
+    figures = {"records": float(len(kept[RECORDS])), "seconds": time.perf_counter() - began}
+    for variant in VARIANTS:
+        yield leak_from_hits(run, client, variant, LIKELIEST, pool, hits[variant], None, targets, figures,
+                             bounded=bounded, candidates=len(others) + 1)  # fmt: skip
 
 
 def _seen(

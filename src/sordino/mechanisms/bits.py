@@ -249,14 +249,15 @@ class BitRandomizer(Mechanism):
 
     # --- audits
 
-    def _one_probability(self, bits: Numbers) -> Float64s:
+    def one_probability(self, bits: Numbers) -> Float64s:
+        """With which probability each of these bits is reported as a one."""
         return np.where(bits, self.ones, self.zeros) / ONE
 
     def law(self, values: Numbers) -> Atoms:
-        return Atoms.bits(self._one_probability(values))
+        return Atoms.bits(self.one_probability(values))
 
     def likelihood_ratio(self, first: Numbers, second: Numbers) -> Ratio:
-        return likelihood.of_bits(self._one_probability(first), self._one_probability(second))
+        return likelihood.of_bits(self.one_probability(first), self.one_probability(second))
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         rising = (self.ones > self.zeros)[None]

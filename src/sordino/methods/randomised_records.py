@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
+Fits = NDArray[np.float64]
 Randomizer = BitRandomizer | PrivUnitG | None  #: of a record; None leaves it as it is
 
 RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
+NEVER = 1e-12  #: in the place of a probability of 0, of which there is no logarithm
 TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
 AT_ONCE = 512  #: records randomised at a time, or fewer:
 VALUES_AT_ONCE = 2**23  #: bits or numbers of them, each of which takes a random word and more
@@ -119,6 +121,13 @@ class RandomisedRecords(ABC):
     @abstractmethod
     def data(self, kept: ClientState, device: torch.device) -> ClientData:
         """What the network trains on."""
+
+    @abstractmethod
+    def fits(self, kept: ClientState, features: Features, labels: Labels, client: int) -> Fits:
+        """`[K, M]`: how well each of the K records that a client keeps fits each of M records, the likeliest most.
+
+        It is what somebody compares who has `kept` and wonders which record it was made of.
+        """
 
     @abstractmethod
     def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
@@ -203,6 +212,16 @@ class BitRecords(RandomisedRecords):
 
     def data(self, kept: ClientState, device: torch.device) -> ClientData:
         return ClientData(*(torch.from_numpy(np.asarray(kept[name])).to(device) for name in (RECORDS, LABELS)))
+
+    def fits(self, kept: ClientState, features: Features, labels: Labels, client: int) -> Fits:
+        """Log-likelihoods, less what is the same for all; labels are not randomised."""
+        mechanism, seen = self._mechanism(client), BitOutput(np.asarray(kept[RECORDS]), self._bits).bits()
+        assert mechanism is None or isinstance(mechanism, BitRandomizer)
+        bits = self._code.encode(features).astype(np.bool_)
+        one = bits.astype(np.float64) if mechanism is None else mechanism.one_probability(bits)
+        one = one.clip(NEVER, 1 - NEVER)
+        found = seen @ np.log(one / (1 - one)).T + np.log1p(-one).sum(axis=1)
+        return np.where(np.asarray(kept[LABELS])[:, None] == labels, found, -np.inf)
 
     def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
         return Unpacked(network, self._bits), cross_entropy
@@ -316,6 +335,10 @@ class JointRecords(RandomisedRecords):
     def data(self, kept: ClientState, device: torch.device) -> ClientData:
         x = torch.from_numpy(np.asarray(kept[RECORDS])).to(device)
         return ClientData(x, torch.zeros(len(x), dtype=torch.int64, device=device))
+
+    def fits(self, kept: ClientState, features: Features, labels: Labels, client: int) -> Fits:
+        """Inner products: the nearer the direction, the likelier."""
+        return np.asarray(kept[RECORDS], np.float64) @ self.directions(features, labels).T.astype(np.float64)
 
     def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
         return Matching(network), matched
