@@ -21,14 +21,11 @@ from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import SearchEffort
 from sordino.audits.reconstruction_game import SHOWN, RecordPool, leak_of, pool_beside
-from sordino.audits.server_view import Reporters, is_mixed, rounds_of
+from sordino.audits.server_view import Reporters, carries_parameters, is_mixed, rounds_of
 from sordino.audits.update_attack import FEATURES, REFINED, UpdateAttack
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
-from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import PARAMETERS
-from sordino.methods.local_only import LocalOnly
-from sordino.methods.private_head import PrivateHead
 from sordino.privacy.leaks import Leak, Variant
 from sordino.runs.execution import one_thread
 
@@ -51,14 +48,16 @@ def reconstruct(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
             f"the run in {run.folder.path} had real clients: their records are not here, and attacks on their reports "
             "are theirs alone to make. Simulate the same recipe with 'sordino run' and attack that"
         )
-    method = run.federation.method
-    if isinstance(method, LocalOnly):
-        raise InvalidInput("no report left any client of this run, so there is nothing to reconstruct from")
     with one_thread():
-        if isinstance(method, PrivateHead):
-            return candidate_likelihood.attack(run, asked)
-        if isinstance(method, Ldpfl):
-            return bit_decoder.attack(run, asked)
+        match run.federation.method.report_content:
+            case "nothing":
+                raise InvalidInput("no report left any client of this run, so there is nothing to reconstruct from")
+            case "sums over records":
+                return candidate_likelihood.attack(run, asked)
+            case "randomised records":
+                return bit_decoder.attack(run, asked)
+        if not carries_parameters(run):
+            raise InvalidInput("reports of this method are no parameters of the model: no reconstruction is known")
         return tuple(_from_updates(run, asked))
 
 

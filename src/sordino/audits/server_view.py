@@ -25,15 +25,9 @@ from sordino.fleets.workers import local
 from sordino.learning.cohort import ClientData
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.learning.stacked_model import GPU, Execution
-from sordino.methods.fedavg import FedAvg
-from sordino.methods.hybrid_one import HybridOne
+from sordino.mechanisms import ClipOnly, NoisySums, NoPrivacy
 from sordino.methods.interface import PARAMETERS, Bench, Cohort, Method, State
-from sordino.methods.lian_webfed import WebFed
-from sordino.methods.silo_dp import SiloDp
-from sordino.methods.sun_ldp_fl import LdpFl
-from sordino.methods.truex_ldp_fed import LdpFed
 from sordino.methods.upload import Draw, RecordingDraw
-from sordino.methods.wu_personalized import Personalized
 from sordino.privacy.leaks import Variant
 from sordino.randomness import Keystream
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
@@ -43,7 +37,6 @@ from sordino.wire.messages import Plan
 Floats = NDArray[np.float32]
 Member = tuple[int, ClientData | None]  #: a client's number and the records that it holds; None: no records
 
-UNDERSTOOD = (FedAvg, WebFed, LdpFl, LdpFed, Personalized, SiloDp)  #: methods with reports of trained models
 QUIET = 1e-9  #: the noise multiplier of private training without noise
 MIXED = ("summed", "shuffled", "shuffler")  #: channels under which reports are not seen one by one
 
@@ -66,10 +59,23 @@ def check_simulated(run: FinishedRun) -> None:
         )
 
 
+def carries_parameters(run: FinishedRun) -> bool:
+    """Whether a report is a vector of the model's parameters, or of some of them, as the method states it."""
+    method = run.federation.method
+    if method.report_content not in ("model", "model for a trusted server"):
+        return False
+    plan = method.plan(method.init(), run.recipe.name)
+    columns, whole = method.columns(plan), run.federation.layout.size + method.statistics.size
+    return method.upload(plan).values == columns.stop - columns.start and columns.stop <= whole
+
+
 def reports_models(run: FinishedRun) -> bool:
-    """Whether clients of this run report models that they trained on classes: attacks on reports understand those."""
-    method, dataset = run.federation.method, run.federation.dataset
-    return isinstance(method, UNDERSTOOD) and dataset.task.kind == "classification" and len(dataset.classes) > 1
+    """Whether clients of this run report models that they trained on classes: attacks on reports understand those.
+
+    Noise that a trusted server adds is none of a report's.
+    """
+    dataset, own = run.federation.dataset, run.federation.method.report_content == "model"
+    return own and carries_parameters(run) and dataset.task.kind == "classification" and len(dataset.classes) > 1
 
 
 def shows_reports(run: FinishedRun) -> bool:
@@ -137,10 +143,9 @@ class Reporters:
         Shares of noise in a secure sum are not left out: the numbers that are sent are sized for them.
         """
         method = run.federation.method
-        private = isinstance(method.training, PrivateTraining)
-        if isinstance(method, HybridOne) or not (private or run.recipe.method.mechanism.noise):
-            return ("run",)
-        return ("run", "bare")
+        mechanism, private = method.first_upload.mechanisms[0], isinstance(method.training, PrivateTraining)
+        noisy = private or not isinstance(mechanism, (NoPrivacy, ClipOnly))
+        return ("run", "bare") if noisy and not isinstance(mechanism, NoisySums) else ("run",)
 
     def answers(self, plan: Plan, members: Sequence[Member], seed: int, first: int = 0) -> PlanAnswers:
         """What these members report on a plan; member k draws from the stream `first + k` of the seed."""
@@ -278,6 +283,7 @@ __all__ = [
     "HeardRound",
     "PlanAnswers",
     "Reporters",
+    "carries_parameters",
     "check_simulated",
     "handed_in",
     "hear",

@@ -36,7 +36,7 @@ from sordino.mechanisms.arrays import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import DATASET, Bench, Cohort, LocalView, Method, Reported, State
+from sordino.methods.interface import DATASET, Bench, Cohort, LocalView, Method, ReportContent, Reported, State
 from sordino.methods.round_steps import moved, send, train
 from sordino.methods.selection import SelectionSpec, SelectProbability
 from sordino.methods.silo_dp import NoiseSpec
@@ -180,6 +180,8 @@ def _clip_form(value: object) -> str:
 
 class CentralDp(Method):
     """Federated averaging by a server that clips and adds noise."""
+
+    report_content: ClassVar[ReportContent] = "model for a trusted server"
 
     class Spec(NoiseSpec):
         """Client-level differential privacy by a trusted server, which clips updates and adds noise (Geyer et al.)."""

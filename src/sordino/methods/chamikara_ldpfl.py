@@ -52,6 +52,7 @@ from sordino.methods.interface import (
     Method,
     ModelView,
     Positions,
+    ReportContent,
     Reported,
     Seen,
     State,
@@ -98,6 +99,8 @@ class Encoding(TomlTable):
 
 class Ldpfl(Method):
     """Federated averaging over records that each client randomised once."""
+
+    report_content: ClassVar[ReportContent] = "randomised records"
 
     class Spec(MethodSpec):
         """LDPFL: each client randomises its records' features once; a network is federated over what came of them."""

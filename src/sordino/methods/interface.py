@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,9 @@ Seen = NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int16]  #: examples 
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
+#: what reports are made of: a trained model or its change, parameter by parameter, through a mechanism; the same as it
+#: is, for a server that adds the noise; noisy sums over records; a network trained on randomised records; or nothing
+ReportContent = Literal["model", "model for a trusted server", "sums over records", "randomised records", "nothing"]
 ClientState = Mapping[str, NDArray[np.generic]]  #: what a client keeps from one round to the next, for itself
 
 
@@ -166,6 +169,7 @@ class Method(ABC):
     graded: nn.Module | None = None  #: what is scored, where it is not the model that is trained
     keeps: ClassVar[bool] = False  #: whether much is kept of records from round to round (`Bench.keep`)
     noisy: ClassVar[bool] = False  #: whether reports are noisy whatever becomes of the training, without a mechanism
+    report_content: ClassVar[ReportContent] = "model"  #: decides which attacks fit (docs/attacks.md)
     unproven: str | None = None  #: why nothing is proven of what this method computes of a record, if so
     shows: ClassVar[bool] = False  #: whether examples are scored as `shown` makes them, the same for all clients
 
@@ -210,8 +214,8 @@ class Method(ABC):
         return self.first_upload
 
     def columns(self, plan: Plan) -> slice:
-        """Which columns of the model's vector a report on this plan is about: all that are sent, from the first on."""
-        return slice(0, self.upload(plan).values)
+        """Which columns of the model's vector a report on this plan holds: all, unless a method sends parts of it."""
+        return slice(0, self._initial.size + self.statistics.size)
 
     def tally(self, plan: Plan) -> Tally:
         """An empty sum for the reports on this plan."""
@@ -278,6 +282,6 @@ class Method(ABC):
 
 
 __all__ = [
-    "DATASET", "PARAMETERS", "PAST", "Bench", "ClientState", "Cohort", "LocalView", "Method", "ModelView", "Reported",
-    "Seen", "State",
+    "DATASET", "PARAMETERS", "PAST", "Bench", "ClientState", "Cohort", "LocalView", "Method", "ModelView",
+    "ReportContent", "Reported", "Seen", "State",
 ]  # fmt: skip

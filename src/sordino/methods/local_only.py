@@ -18,7 +18,17 @@ from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
 from sordino.methods.aggregation import Mean
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import PARAMETERS, Bench, ClientState, Cohort, Method, ModelView, Reported, State
+from sordino.methods.interface import (
+    PARAMETERS,
+    Bench,
+    ClientState,
+    Cohort,
+    Method,
+    ModelView,
+    ReportContent,
+    Reported,
+    State,
+)
 from sordino.methods.round_steps import steps_before, train_from
 from sordino.methods.selection import SelectAll
 from sordino.methods.spec import MeanSpec
@@ -52,6 +62,8 @@ class Presence(Tally):
 
 class LocalOnly(Method):
     """Clients that keep their models to themselves."""
+
+    report_content: ClassVar[ReportContent] = "nothing"
 
     class Spec(MeanSpec):
         """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""

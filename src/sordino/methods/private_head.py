@@ -58,6 +58,7 @@ from sordino.methods.interface import (
     LocalView,
     Method,
     ModelView,
+    ReportContent,
     Reported,
     Seen,
     State,
@@ -229,6 +230,7 @@ class PrivateHead(Method):
     """Noisy sums of second moments, then of gradients, of a linear head on public features."""
 
     keeps: ClassVar[bool] = True
+    report_content: ClassVar[ReportContent] = "sums over records"
     noisy: ClassVar[bool] = True
     shows: ClassVar[bool] = True
     model: torch.nn.Module
