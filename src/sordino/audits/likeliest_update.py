@@ -19,12 +19,13 @@ from sordino.audits.attack_options import AttackOptions
 from sordino.audits.candidate_likelihood import HOW, nearest_part
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits
-from sordino.audits.server_view import Reporters, is_mixed
+from sordino.audits.server_view import Reporters, is_mixed, rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.privacy.leaks import Leak, Variant
 
 BEFORE_MIXING = "likeliest candidate, reports before they are mixed"
 RECORDS, MANY_RECORDS = 64, 512  #: records that are attacked, quickly and thoroughly
+ROUNDS, MANY_ROUNDS = 10, 30  #: rounds with reports that are put together
 OWN = 64  #: reports of its own that the attacker learns from
 VALUES = 2**26  #: of all candidates' updates: large models have fewer candidates
 
@@ -33,15 +34,16 @@ VARIANTS: tuple[Variant, ...] = ("bare", "run")
 Float64s = NDArray[np.float64]
 
 
-def attack(run: FinishedRun, client: int, rounds: Sequence[int], asked: AttackOptions) -> Iterator[Leak]:
+def attack(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator[Leak]:
     """Give clients one of the candidates, drawn at random, and look for it."""
     pool = RecordPool(run.federation.dataset, asked.seed)
     most = max(2, min(pool.candidates, len(pool) - OWN, VALUES // run.federation.layout.size))
     drawn = pool.draw(most + OWN)
     rows, own = drawn[:most], drawn[most:]
-    count = MANY_RECORDS if asked.thorough else RECORDS
+    count, rounds = (MANY_RECORDS, MANY_ROUNDS) if asked.thorough else (RECORDS, ROUNDS)
     chosen = np.random.default_rng([asked.seed, 6]).integers(0, most, count)
-    bare, noisy = (Updates(run, client, rounds, pool, variant, asked) for variant in ("bare", "run"))
+    reports = rounds_of(run, client, rounds)
+    bare, noisy = (Updates(run, client, reports, pool, variant, asked) for variant in VARIANTS)
     known = bare.of(rows, 0)
     alone = np.array([(known == known[one]).all(axis=1).sum() == 1 for one in chosen])
     how = BEFORE_MIXING if is_mixed(run) else HOW
@@ -56,7 +58,7 @@ def attack(run: FinishedRun, client: int, rounds: Sequence[int], asked: AttackOp
             left = noisy.of(rows[chosen], 2) - errors.mean(axis=0)
             guesses = nearest_part(left / scale, known / scale)
         hits = (known[guesses] == known[chosen]).all(axis=1) & alone
-        figures = {"records": 1.0, "rounds": float(len(rounds)), "seconds": time.perf_counter() - began}
+        figures = {"records": 1.0, "rounds": float(len(reports)), "seconds": time.perf_counter() - began}
         yield leak_from_hits(run, client, variant, how, pool, hits, None, rows[chosen], figures, candidates=most)
 
 

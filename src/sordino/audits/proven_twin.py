@@ -14,6 +14,7 @@ from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.reconstruction_game import Rows
 from sordino.errors import InvalidInput
+from sordino.learning.examples import Dataset
 from sordino.methods.private_head import PrivateHead
 from sordino.parts.shipped_recipes import shipped
 from sordino.privacy.history import RoundReleases
@@ -43,16 +44,18 @@ def attack(run: FinishedRun, client: int, asked: AttackOptions, shown: Rows) -> 
 def proven_twin(run: FinishedRun, epsilon: float) -> FinishedRun:
     """The twin as if it had been run: its federation, and what its clients would have released."""
     dataset = run.federation.dataset
-    federation = wire(twin_recipe(run.recipe, dataset.name, epsilon), dataset)
+    federation = wire(twin_recipe(run.recipe, dataset, epsilon), dataset)
     return replace(run, federation=federation, rounds=ROUNDS, spent=tuple(_releases(federation)))
 
 
-def twin_recipe(recipe: Recipe, data: str, epsilon: float) -> Recipe:
+def twin_recipe(recipe: Recipe, dataset: Dataset, epsilon: float) -> Recipe:
     """The shipped proven recipe for data of this name, or a linear head over records as they are."""
-    same = f"proven-{data}"
-    method = {"name": "private-head", "extractor": {"kind": "plain"}}
+    same = f"proven-{dataset.name}"
+    method: dict[str, object] = {"name": "private-head", "extractor": {"kind": "plain"}}
     if same in shipped():
         method = Recipe.load(same).to_dict()["method"]
+    if recipe.data.origin != "known":  # then silos must announce a size
+        method = {**method, "announced_size": max(1, len(dataset.train) // recipe.number_of_clients)}
     return Recipe.from_dict({
         "name": f"{recipe.name}-proven",
         "seed": recipe.seed,

@@ -99,7 +99,7 @@ def _one_record(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator
     rounds = rounds_of(run, client, run.rounds if asked.thorough else ROUNDS)
     for variant in VARIANTS:
         began = time.perf_counter()
-        updates = Reporters(run, variant).updates(client, data, rounds, asked.seed)
+        updates = Reporters(run, variant, asked.device).updates(client, data, rounds, asked.seed)
         mixed = is_mixed(run) and variant == "run"
         if mixed:
             found = [_of_sum(attack, updates, len(targets))] * len(targets)
@@ -112,7 +112,7 @@ def _one_record(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator
         together = len(data) if mixed else 1
         yield leak_of(run, client, variant, f"{attack.how}, clients of one record", pool, found, targets, figures,
                       seen=together, together=together)  # fmt: skip
-    yield from likeliest_update.attack(run, client, rounds, asked)
+    yield from likeliest_update.attack(run, client, asked)
     yield from proven_twin.attack(run, client, asked, targets[:SHOWN])
 
 
@@ -139,7 +139,7 @@ def _whole_clients(run: FinishedRun, client: int, asked: AttackOptions) -> Itera
     rounds = rounds_of(run, client, most)
     for variant in VARIANTS:
         began = time.perf_counter()
-        updates = Reporters(run, variant).updates(client, data, rounds, asked.seed)
+        updates = Reporters(run, variant, asked.device).updates(client, data, rounds, asked.seed)
         mixed = is_mixed(run) and variant == "run"
         if mixed:
             pictures = [_of_sum(attack, updates, PICTURES * len(members))] * len(members)
