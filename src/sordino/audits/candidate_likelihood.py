@@ -23,7 +23,7 @@ from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_decoder import decode_noisy
 from sordino.audits.linear_heads import method_of
-from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits
+from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits, unique_rows
 from sordino.audits.server_view import rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import Bench, Cohort
@@ -57,18 +57,19 @@ def attack(
     gradients = len(rounds_of(run, client, run.rounds)) - (method_of(run).budgeting.moments is not None)
     rounds = gradients if asked.thorough else min(ROUNDS, gradients)
     known = SumsLessKnown(run, client, pool.records(rows), asked.seed)
-    found = []
+    unique, found = unique_rows(known.parts), []
     for variant in asked.track(variants, "Comparing candidates"):
         began, noisy = time.perf_counter(), rounds if variant == "run" else 0
         guesses = nearest_part(known.left(own, noisy), known.parts)
         same = (known.parts[guesses] == known.parts[own]).all(axis=1)
-        alone = np.array([(known.parts == known.parts[one]).all(axis=1).sum() == 1 for one in own])
         pictures = _pictures(known, pool, rows, shown, noisy)
         figures = {
             "rounds": float(rounds), "clients": float(known.shares), "seconds": time.perf_counter() - began
         }  # fmt: skip
         found.append(
-            leak_from_hits(run, client, variant, HOW, pool, same & alone, pictures, shown, figures, seen=known.shares)
+            leak_from_hits(
+                run, client, variant, HOW, pool, same & unique[own], pictures, shown, figures, seen=known.shares
+            )
         )
     return tuple(found)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.candidate_likelihood import HOW, nearest_part
 from sordino.audits.finished_run import FinishedRun
-from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits
+from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits, unique_rows
 from sordino.audits.server_view import Reporters, is_mixed, rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.privacy.leaks import Leak, Variant
@@ -45,7 +45,7 @@ def attack(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator[Leak
     reports = rounds_of(run, client, rounds)
     bare, noisy = (Updates(run, client, reports, pool, variant, asked) for variant in VARIANTS)
     known = bare.of(rows, 0)
-    alone = np.array([(known == known[one]).all(axis=1).sum() == 1 for one in chosen])
+    unique = unique_rows(known)[chosen]
     how = BEFORE_MIXING if is_mixed(run) else HOW
     for variant in asked.track(VARIANTS, "Comparing candidates"):
         began = time.perf_counter()
@@ -57,7 +57,7 @@ def attack(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator[Leak
             scale = np.where(spread > 0, spread, 1.0)  # all others are 0 in every report, or no noise is added at all
             left = noisy.of(rows[chosen], 2) - errors.mean(axis=0)
             guesses = nearest_part(left / scale, known / scale)
-        hits = (known[guesses] == known[chosen]).all(axis=1) & alone
+        hits = (known[guesses] == known[chosen]).all(axis=1) & unique
         figures = {"records": 1.0, "rounds": float(len(reports)), "seconds": time.perf_counter() - began}
         yield leak_from_hits(run, client, variant, how, pool, hits, None, rows[chosen], figures, candidates=most)
 

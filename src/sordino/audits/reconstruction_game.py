@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -139,6 +140,13 @@ def pool_beside(run: FinishedRun, seed: int, own: Rows) -> tuple[RecordPool, boo
     return RecordPool(dataset, seed, own), False
 
 
+def unique_rows(values: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """`[M]`: which of the rows `[M, ...]` no other row equals."""
+    rows = [row.tobytes() for row in values]
+    counts = Counter(rows)
+    return np.array([counts[row] == 1 for row in rows])
+
+
 # --- what is proven, and what was found -------------------------------------------------------------------------------
 
 
@@ -226,4 +234,14 @@ def leak_from_hits(
     )  # fmt: skip
 
 
-__all__ = ["CANDIDATES", "SHOWN", "RecordPool", "Rows", "leak_from_hits", "leak_of", "pool_beside", "proven_bound"]
+__all__ = [
+    "CANDIDATES",
+    "SHOWN",
+    "RecordPool",
+    "Rows",
+    "leak_from_hits",
+    "leak_of",
+    "pool_beside",
+    "proven_bound",
+    "unique_rows",
+]
