@@ -66,7 +66,7 @@ def carries_parameters(run: FinishedRun) -> bool:
         return False
     plan = method.plan(method.init(), run.recipe.name)
     columns, whole = method.columns(plan), run.federation.layout.size + method.statistics.size
-    return method.upload(plan).values == columns.stop - columns.start and columns.stop <= whole
+    return bool(method.upload(plan).values == columns.stop - columns.start and columns.stop <= whole)
 
 
 def reports_models(run: FinishedRun) -> bool:
