@@ -12,12 +12,15 @@ import sordino
 from sordino.audits import run_attack
 from sordino.cli import app
 from sordino.errors import InvalidInput
-from sordino.privacy.leaks import ATTACKS, Share
+from sordino.parts.shipped import SHIPPED
+from sordino.privacy.leaks import Share
 from sordino.report.attack_file import FILE, AttackFile
 from sordino.report.leak_words import CAVEAT
 from tests.audits.runs import small
 from tests.engine.tiny import recipe
 from tests.report.leaks import LEAKS
+
+ATTACKS = tuple(SHIPPED["attack"])
 
 
 def run(*arguments):
@@ -44,8 +47,9 @@ def planted(monkeypatch):
     """Leaks by hand in place of attacks; every call's names and options."""
     calls, leaks = [], list(LEAKS)
 
-    def carry_out(run, names, asked):
-        calls.append((tuple(names), asked))
+    def carry_out(run, attacks, asked):
+        names = tuple(attack.name for attack in attacks)
+        calls.append((names, asked))
         return tuple(leak for leak in leaks if leak.attack in names), ("linking: one round",)
 
     monkeypatch.setattr(run_attack, "_carry_out", carry_out)

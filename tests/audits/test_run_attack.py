@@ -2,23 +2,30 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
-from types import ModuleType
+from typing import ClassVar
 
 import pytest
 
 import sordino
+from sordino.audits import run_attack
+from sordino.audits.attack_interface import RunAttack, find_attack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
-from sordino.audits.run_attack import ENTRY_POINTS, attack
+from sordino.audits.run_attack import attack
 from sordino.errors import BoundViolated, InvalidInput
-from sordino.privacy.leaks import ATTACKS, Leak, Share
+from sordino.parts.shipped import SHIPPED
+from sordino.privacy.leaks import Leak, Share
+from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.report.attack_file import FILE, AttackFile
+from sordino.report.caveats import own_code_caveats
 from sordino.report.leak_section import TITLE
+from sordino.report.leak_words import sentences
 from tests.audits.runs import small
+from tests.engine.tiny import recipe
 from tests.report.leaks import MEMBERS, PICTURES
 
+ATTACKS = tuple(SHIPPED["attack"])
 LABELS = (Leak("labels", "run", "signs", Share(5, 10), chance=0.1, bound=0.9),)
 
 
@@ -37,29 +44,35 @@ def folder(finished, tmp_path):
 
 @pytest.fixture
 def entries(monkeypatch):
-    """What each entry point gives, or raises; and what it was called with."""
+    """What each attack gives, or raises; and what it was called with."""
     found = {"reconstruction": PICTURES, "membership": MEMBERS, "labels": LABELS, "linking": InvalidInput("one round")}
     calls = []
 
-    def planted(name):
-        def entry(run, asked):
-            calls.append((name, run, asked))
-            if isinstance(found[name], Exception):
-                raise found[name]
-            return found[name]
+    class Planted(RunAttack):
+        needs = "luck"
 
-        return entry
+        def __init__(self, name):
+            self.name = name
 
-    for name, (module, entry) in ENTRY_POINTS.items():
-        home = ModuleType(module)
-        setattr(home, entry, planted(name))
-        monkeypatch.setitem(sys.modules, f"sordino.audits.{module}", home)
+        def carry_out(self, run, asked):
+            calls.append((self.name, run, asked))
+            if isinstance(found[self.name], Exception):
+                raise found[self.name]
+            return found[self.name]
+
+        def deed(self, leak):
+            return leak.deed
+
+    monkeypatch.setattr(run_attack, "find_attack", lambda name: Planted(find_attack(name).name))
     found["calls"] = calls
     return found
 
 
-def test_every_attack_has_an_entry_point():
-    assert tuple(ENTRY_POINTS) == ATTACKS
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_calls_itself_what_recipes_call_it(name):
+    own = find_attack(name)
+    assert own.name == name
+    assert own.needs
 
 
 def test_all_attacks_are_tried_on_the_same_run_with_the_same_options(folder, entries):
@@ -140,3 +153,71 @@ def test_what_cannot_be_asked_is_refused_before_any_attack(folder, entries, what
     with pytest.raises(InvalidInput, match=remedy):
         attack(folder, what, AttackOptions(**options))
     assert entries["calls"] == []
+
+
+# --- an attack of one's own -------------------------------------------------------------------------------------------
+
+
+class Guesser(RunAttack):
+    """Guesses which client has most records."""
+
+    name: ClassVar[str] = "most-records"
+    needs: ClassVar[str] = "two clients"
+
+    def carry_out(self, run, asked):
+        return (Leak(self.name, "run", "guessing", Share(1, run.clients), 1 / run.clients, seed=asked.seed),)
+
+    def deed(self, leak):
+        return "clients the attack names"
+
+
+class Impostor(Guesser):
+    name: ClassVar[str] = "membership"
+
+
+class Stranger(Guesser):
+    def carry_out(self, run, asked):
+        return LABELS
+
+
+GUESSER = f"{__name__}:Guesser"
+
+
+def test_an_attack_of_ones_own_is_named_by_its_address(folder):
+    found = attack(folder, [GUESSER], AttackOptions(seed=3))
+    found.write()
+    assert [(leak.attack, leak.seed) for leak in found.leaks] == [("most-records", 3)]
+    (sentence,) = sentences(AttackFile.read(folder).leaks)
+    assert "of 4 clients the attack names 1 with this run" in sentence
+    assert sentence.replace("'", "&#x27;") in (folder / "report.html").read_text()
+
+
+def test_rows_of_ones_own_stand_below_those_of_shipped_attacks(folder, entries, monkeypatch):
+    attack(folder, ["labels"]).write()
+    monkeypatch.setattr(run_attack, "find_attack", find_attack)
+    attack(folder, [GUESSER]).write()
+    assert [leak.attack for leak in AttackFile.read(folder).leaks] == ["labels", "most-records"]
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [("Impostor", "no shipped name"), ("AttackOptions", "no attack"), ("Nobody", "could not be imported")],
+)
+def test_what_is_no_attack_is_refused(folder, address, why):
+    with pytest.raises(InvalidInput, match=why):
+        attack(folder, [f"{__name__}:{address}"])
+
+
+def test_an_attack_that_gives_the_leaks_of_another_is_left_out(folder):
+    found = attack(folder, [f"{__name__}:Stranger"])
+    assert found.leaks == ()
+    assert found.left_out[0].startswith("most-records: ")
+
+
+def test_a_recipe_names_attacks_of_ones_own_and_says_so():
+    given = recipe({"attacks": {"what": ["membership", GUESSER]}})
+    assert given.attacks.what == ("membership", GUESSER)
+    assert given.own_code == (GUESSER,)
+    assert own_code_caveats(given) == ()  # it protects nothing
+    with pytest.raises(CodeNotAllowed):
+        Recipe.from_toml(given.to_toml())

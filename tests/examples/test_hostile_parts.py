@@ -20,6 +20,7 @@ from sordino.methods.aggregation import AggregationSpec
 from sordino.methods.robust import RobustSpec
 from sordino.methods.selection import SelectionSpec
 from sordino.parts import registry, toml
+from sordino.parts.shipped import MODELS
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Infinite
 from sordino.recipe import EVERYTHING, CodeNotAllowed, Recipe, RecipeInvalid
@@ -361,7 +362,7 @@ def test_a_broken_package_is_left_out_and_breaks_nothing_else(tmp_path):
 
 
 def test_the_registry_knows_the_names_of_all_shipped_models():
-    assert models.names() == registry.MODELS
+    assert models.names() == MODELS
 
 
 def test_two_packages_that_offer_one_name_are_told_apart(tmp_path):

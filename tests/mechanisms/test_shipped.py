@@ -9,7 +9,7 @@ from catalogue import ENTRIES
 from sordino.cli import plan
 from sordino.mechanisms import PARTS, Mechanism, mechanism_named
 from sordino.mechanisms.tuning import Ranges
-from sordino.parts.registry import SHIPPED
+from sordino.parts.shipped import SHIPPED
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = [name for part in PARTS for name in SHIPPED[part]]

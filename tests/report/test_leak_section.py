@@ -115,7 +115,7 @@ def damaged(name, value):
 @pytest.mark.parametrize(
     "text",
     [
-        "{", "[]", "{}", '{"leaks": [1], "left_out": []}', damaged("attack", "guess"), damaged("chance", "often"),
+        "{", "[]", "{}", '{"leaks": [1], "left_out": []}', damaged("attack", "a guess"), damaged("chance", "often"),
         damaged("bound", 2.0), damaged("share", {"hits": 3, "trials": 2}), damaged("share", {"hits": 0.5, "trials": 2}),
         damaged("pictures", ['"><script>']), damaged("curve", [[0.1]]), damaged("curve", [[0.1, float("nan")]]),
         damaged("surplus", 1), damaged("figures", 3),

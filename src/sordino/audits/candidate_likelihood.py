@@ -61,16 +61,12 @@ def attack(
     for variant in asked.track(variants, "Comparing candidates"):
         began, noisy = time.perf_counter(), rounds if variant == "run" else 0
         guesses = nearest_part(known.left(own, noisy), known.parts)
-        same = (known.parts[guesses] == known.parts[own]).all(axis=1)
+        hits = (known.parts[guesses] == known.parts[own]).all(axis=1) & unique[own]
         pictures = _pictures(known, pool, rows, shown, noisy)
         figures = {
             "rounds": float(rounds), "clients": float(known.shares), "seconds": time.perf_counter() - began
         }  # fmt: skip
-        found.append(
-            leak_from_hits(
-                run, client, variant, HOW, pool, same & unique[own], pictures, shown, figures, seen=known.shares
-            )
-        )
+        found.append(leak_from_hits(run, client, variant, HOW, pool, hits, pictures, shown, figures, seen=known.shares))
     return tuple(found)
 
 

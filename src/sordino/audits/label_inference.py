@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sordino.audits.attack_interface import RunAttack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.server_view import (
@@ -64,6 +65,21 @@ def infer_labels(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
     if all(len(np.unique(run.federation.dataset.train.y[run.federation.parts[k]])) == classes for k in clients):
         return ()  # there is nothing to guess
     return tuple(_attack(run, heard, clients, columns, variant, asked) for variant in Reporters.variants(run))
+
+
+class LabelInference(RunAttack):
+    """Infer which classes a client's records have."""
+
+    name = "labels"
+    needs = "single reports of models with a last layer, by clients that lack some class"
+
+    def carry_out(self, run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
+        """See `infer_labels`."""
+        return infer_labels(run, asked)
+
+    def deed(self, leak: Leak) -> str:
+        """Pairs of a client and a class are guessed."""
+        return "guesses whether a client has a class the attack gets right"
 
 
 def last_layer(layout: ParameterLayout, classes: int) -> Columns | None:
@@ -253,4 +269,4 @@ def _correlation(found: Floats, truth: Floats) -> float:
     return float(both[0, 1])
 
 
-__all__ = ["infer_labels"]
+__all__ = ["LabelInference", "infer_labels"]

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from sordino.audits.attack_interface import RunAttack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.server_view import HeardRound, Reporters, check_simulated, hear, reports_models
@@ -41,6 +42,21 @@ def link(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
     """
     check_simulated(run)
     return (*_by_value(run, asked), *_by_time(run, asked))
+
+
+class Linking(RunAttack):
+    """Recognise a client by its reports."""
+
+    name = "linking"
+    needs = "reports of the same clients that differ in value or time"
+
+    def carry_out(self, run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
+        """See `link`."""
+        return link(run, asked)
+
+    def deed(self, leak: Leak) -> str:
+        """Senders are named, of reports or of messages."""
+        return f"{'messages' if leak.how == 'timing' else 'reports'} the attack names the sender of"
 
 
 def _by_value(run: FinishedRun, asked: AttackOptions) -> list[Leak]:
@@ -136,4 +152,4 @@ def attributed(starts: Floats, latency: float, seed: int) -> Share:
     return Share(hits, MESSAGES)
 
 
-__all__ = ["attributed", "link", "links"]
+__all__ = ["Linking", "attributed", "link", "links"]

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 from torch import Tensor
 
+from sordino.audits.attack_interface import RunAttack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.canary_game import Guesses, likelihood_under
 from sordino.audits.finished_run import FinishedRun
@@ -99,6 +100,21 @@ def tell_members(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
     that there were.
     """
     return tell(run, asked, THOROUGH if asked.thorough else QUICK)
+
+
+class MembershipInference(RunAttack):
+    """Tell who was trained on."""
+
+    name = "membership"
+    needs = "reports of trained models, by clients with enough records"
+
+    def carry_out(self, run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
+        """See `tell_members`."""
+        return tell_members(run, asked)
+
+    def deed(self, leak: Leak) -> str:
+        """Members are told."""
+        return "cases of a record that was trained on the attack tells, at about 1 % of false alarms,"
 
 
 def tell(run: FinishedRun, asked: AttackOptions, effort: ShadowEffort) -> tuple[Leak, ...]:
@@ -449,4 +465,4 @@ def _most(proven: Points, false_alarms: float) -> float:
     return min(membership_bound(epsilon, delta, false_alarms) for epsilon, delta in proven)
 
 
-__all__ = ["QUICK", "THOROUGH", "ShadowEffort", "tell", "tell_members"]
+__all__ = ["QUICK", "THOROUGH", "MembershipInference", "ShadowEffort", "tell", "tell_members"]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sordino.audits import bit_decoder, candidate_likelihood, likeliest_update, proven_twin
+from sordino.audits.attack_interface import RunAttack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import SearchEffort
@@ -27,6 +28,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import PARAMETERS
 from sordino.privacy.leaks import Leak, Variant
+from sordino.report.words import count
 from sordino.runs.execution import one_thread
 
 RECORDS, MANY_RECORDS = 32, 256  #: records that are attacked, quickly and thoroughly
@@ -59,6 +61,23 @@ def reconstruct(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
         if not carries_parameters(run):
             raise InvalidInput("reports of this method are no parameters of the model: no reconstruction is known")
         return tuple(_from_updates(run, asked))
+
+
+class Reconstruction(RunAttack):
+    """Rebuild records from reports, and look for them among others."""
+
+    name = "reconstruction"
+    needs = "reports that are made of records"
+
+    def carry_out(self, run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
+        """See `reconstruct`."""
+        return reconstruct(run, asked)
+
+    def deed(self, leak: Leak) -> str:
+        """What is identified, and among how many."""
+        candidates = leak.figures.get("candidates")
+        among = f", each among {count(candidates)} candidates," if candidates else ""
+        return f"{'pictures' if leak.originals else 'records'}{among} the attack identifies"
 
 
 def _from_updates(run: FinishedRun, asked: AttackOptions) -> Iterator[Leak]:
@@ -169,4 +188,4 @@ def _of_sum(attack: UpdateAttack, updates: Tensor, most: int) -> Tensor:
     return attack.of_many(total, 2**16 if free else most)[0].cpu()
 
 
-__all__ = ["reconstruct"]
+__all__ = ["Reconstruction", "reconstruct"]

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
-from typing import cast
 
+from sordino.audits.attack_interface import RunAttack, find_attack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.errors import BoundViolated, InvalidInput
-from sordino.privacy.leaks import ATTACKS, AttackName, Leak
+from sordino.parts.registry import addresses
+from sordino.privacy.leaks import Leak, attack_order
 from sordino.randomness import simulation_key
 from sordino.report.attack_file import AttackFile
 from sordino.report.folder import alone
 from sordino.report.leak_words import at_most, found_words, variant_words
 from sordino.report.records import plain
-from sordino.report.words import listed
 from sordino.runs.execution import devices_for, one_thread
-
-#: each attack's module beside this one, and its entry point: (FinishedRun, AttackOptions) -> tuple[Leak, ...]
-ENTRY_POINTS: dict[AttackName, tuple[str, str]] = {
-    "reconstruction": ("reconstruction", "reconstruct"),
-    "membership": ("membership", "tell_members"),
-    "labels": ("label_inference", "infer_labels"),
-    "linking": ("linking", "link"),
-}
-
-
-#: what an attack cannot do without
-NEEDS: dict[AttackName, str] = {
-    "reconstruction": "reports that are made of records",
-    "membership": "reports of trained models, by clients with enough records",
-    "labels": "single reports of models with a last layer, by clients that lack some class",
-    "linking": "reports of the same clients that differ in value or time",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,26 +46,27 @@ class Attacks:
             from sordino.report.page import report_page
 
             tried = {leak.attack for leak in self.leaks} | {words.partition(":")[0] for words in self.left_out}
-            kept = _earlier(folder.path).without(cast(Collection[AttackName], tried))
-            leaks = sorted((*kept.leaks, *self.leaks), key=lambda leak: ATTACKS.index(leak.attack))
+            kept = _earlier(folder.path).without(tried)
+            leaks = sorted((*kept.leaks, *self.leaks), key=lambda leak: attack_order(leak.attack))
             AttackFile(tuple(leaks), (*kept.left_out, *self.left_out)).write(folder.path)
             folder.write_report(report_page(folder))
 
 
 def attack(
     path: Path | str,
-    what: Iterable[AttackName] | None = None,
+    what: Iterable[str] | None = None,
     options: AttackOptions | None = None,
     *,
     data: object = None,
 ) -> Attacks:
     """Attack a finished simulation, in some ways or all; nothing is written (`Attacks.write` does that).
 
+    `what` names attacks as a recipe does, one's own as `package.module:Class`; all that are known if left out.
     `data` is what `sordino.run` was handed. `BoundViolated` is raised where an attack finds more than a proof allows.
     """
     asked = AttackOptions() if options is None else options
     asked = replace(asked, device=str(devices_for(asked.device)[0]))
-    names = _named(ATTACKS if what is None else what)
+    attacks = _named(addresses("attack") if what is None else what)
     simulation_key(asked.seed)  # refuses what is no seed
     began = time.monotonic()
     with one_thread():
@@ -94,35 +77,33 @@ def attack(
                 "measured by. Attack a simulation of its recipe instead"
             )
         run.group_of(asked.client)  # an unknown client is refused before any work
-        leaks, left_out = _carry_out(run, names, asked)
+        leaks, left_out = _carry_out(run, attacks, asked)
     if violations := [leak for leak in leaks if leak.is_violation]:
         raise BoundViolated(f"{_described(violations)}. The mechanism, the proof or the attack is wrong")
     return Attacks(run, leaks, left_out, time.monotonic() - began)
 
 
-def _named(what: Iterable[str]) -> tuple[AttackName, ...]:
-    given = list(what)
-    if unknown := [name for name in given if name not in ATTACKS]:
-        raise InvalidInput(f"there is no attack {unknown[0]!r}; there are {listed(ATTACKS)}")
-    return tuple(name for name in ATTACKS if name in given)
+def _named(what: Iterable[str]) -> tuple[RunAttack, ...]:
+    """The attacks of these names or addresses, each once."""
+    found = {attack.name: attack for attack in map(find_attack, what)}
+    return tuple(found[name] for name in sorted(found, key=attack_order))
 
 
 def _carry_out(
-    run: FinishedRun, names: Iterable[AttackName], asked: AttackOptions
+    run: FinishedRun, attacks: Iterable[RunAttack], asked: AttackOptions
 ) -> tuple[tuple[Leak, ...], tuple[str, ...]]:
     """The attacks one after the other; what one refuses it does not fit."""
     leaks: list[Leak] = []
     left_out: list[str] = []
-    for name in names:
-        module, entry = ENTRY_POINTS[name]
+    for attack in attacks:
         try:
-            found = getattr(import_module(f"sordino.audits.{module}"), entry)(run, asked)
+            found = attack.leaks(run, asked)
         except InvalidInput as error:
-            left_out.append(f"{name}: {error}")
+            left_out.append(f"{attack.name}: {error}")
             continue
         leaks += found
         if not found:
-            left_out.append(f"{name}: it needs {NEEDS[name]}, and this run has none")
+            left_out.append(f"{attack.name}: it needs {attack.needs}, and this run has none")
     return tuple(leaks), tuple(left_out)
 
 

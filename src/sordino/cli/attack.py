@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sordino.cli.options import AsJson, check_place
 from sordino.cli.printing import Cell, left, print_json, print_table, right
 from sordino.errors import InvalidInput
-from sordino.privacy.leaks import ATTACKS, AttackName
-from sordino.report.words import duration, listed
+from sordino.parts.shipped import SHIPPED
+from sordino.report.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from sordino.audits.run_attack import Attacks
     from sordino.privacy.leaks import Leak
 
+_KNOWN = ", ".join(SHIPPED["attack"])
+
 
 def attack(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished simulation's folder: runs/quickstart.")],
     what: Annotated[
         list[str] | None,
-        typer.Option(metavar="ATTACK", help=f"{listed(ATTACKS, 'or')}; may be repeated. Default: all."),
+        typer.Option(
+            metavar="ATTACK", help=f"{_KNOWN}, or your own as package.module:Class; may be repeated. Default: all."
+        ),
     ] = None,
     client: Annotated[int | None, typer.Option(help="Whom to attack. Default: each attack chooses clients.")] = None,
     thorough: Annotated[
@@ -47,15 +51,14 @@ def attack(
     an attack finds more than a proof allows.
     """
     check_place(None, device)
-    names = cast("Sequence[AttackName] | None", what)
-    found = carry_out(_folder(run), names, client=client, thorough=thorough, device=device, seed=seed)
+    found = carry_out(_folder(run), what, client=client, thorough=thorough, device=device, seed=seed)
     if as_json:
         print_json(found.to_json())
     else:
         print_attacks(found)
 
 
-def carry_out(folder: Path, what: Sequence[AttackName] | None, **options: Any) -> Attacks:
+def carry_out(folder: Path, what: Sequence[str] | None, **options: Any) -> Attacks:
     """Attack a run with progress on the terminal, and write down what was found; options are `AttackOptions`."""
     from sordino.audits.attack_options import AttackOptions
     from sordino.audits.run_attack import attack as attack_run

@@ -20,6 +20,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.tasks import ALL_TASKS, CLASSES_ALONE, CLASSIFICATION, MULTI_LABEL, REGRESSION, LearningTask
 from sordino.parts import registry
 from sordino.parts.lazy import lazy_module
+from sordino.parts.shipped import SHIPPED
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Options, Positive, Positives, Spec, tag
 
@@ -141,7 +142,7 @@ class _LossSlot(Slot):
     """Takes a plain function or class of somebody's own beside the tables of losses."""
 
     def find(self, name: object) -> type[Spec] | None:
-        shipped = not isinstance(name, str) or name in registry.SHIPPED["loss"]
+        shipped = not isinstance(name, str) or name in SHIPPED["loss"]
         own = None if shipped else registry.own_address("loss", str(name))
         if own is None:
             return super().find(name)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.columns import MISSING, ColumnRules, ColumnSpec, WrongCell, float32_of
-from sordino.parts import registry
+from sordino.parts.shipped import SHIPPED
 
 CHUNK_ROWS = 10_000
 
@@ -297,7 +297,7 @@ def _separated(names: Sequence[str]) -> str:
 
 def _encoded(rule: ColumnSpec, cells: list[str]) -> NDArray[np.float32]:
     """What a rule makes of cells; one of somebody's own sees one at a time, so that no record changes another's."""
-    if rule.kind in registry.SHIPPED["column"]:
+    if rule.kind in SHIPPED["column"]:
         return rule.encode(cells)
     found = []
     for row, cell in enumerate(cells):

@@ -16,7 +16,8 @@ from pydantic import AfterValidator, Field
 
 from sordino.learning.training_tables import Training
 from sordino.parts.lazy import lazy_module
-from sordino.parts.registry import MODELS, allowed_model
+from sordino.parts.registry import allowed_model
+from sordino.parts.shipped import MODELS
 from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 from sordino.parts.toml import shown
 

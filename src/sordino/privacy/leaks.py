@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from sordino.errors import InvalidInput
+from sordino.parts.shipped import SHIPPED
 
-AttackName = Literal["reconstruction", "membership", "labels", "linking"]
 Variant = Literal["run", "bare", "proven"]  #: this run's reports, the same without noise, or those of a proven recipe
-ATTACKS: tuple[AttackName, ...] = get_args(AttackName)
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 CERTAIN = 1e-6  #: the chance at which a proof is called violated although it holds: a bug is not announced by chance
@@ -44,6 +43,12 @@ class Share:
         low = betaincinv(self.hits, misses + 1, tail) if self.hits else 0.0
         high = betaincinv(self.hits + 1, misses, 1 - tail) if misses else 1.0
         return float(low), float(high)
+
+
+def attack_order(name: str) -> tuple[int, str]:
+    """Where an attack stands in tables: shipped ones in their order, then others by name."""
+    shipped = list(SHIPPED["attack"])
+    return (shipped.index(name) if name in shipped else len(shipped), name)
 
 
 def identification_bound(epsilon: float, delta: float, candidates: int) -> float:
@@ -89,7 +94,7 @@ def tail_bound(share: Share, bound: float, together: int) -> float:
 class Leak:
     """What one attack found in the reports of one variant of a run."""
 
-    attack: AttackName
+    attack: str  #: its name
     variant: Variant
     how: str  #: the attacker's method, such as "closed form", "gradient matching" or "likelihood ratio"
     share: Share  #: records identified, members told, clients told apart
@@ -103,6 +108,7 @@ class Leak:
     seed: int = 1
     #: the most that so many right answers can have under what is proven, where trials are not independent of each other
     likelihood: float | None = None
+    deed: str = ""  #: what the attack does to so many, as it follows "of 32": "records the attack identifies"
 
     @property
     def is_violation(self) -> bool:
@@ -127,6 +133,12 @@ class Leak:
 
 
 __all__ = [
-    "ATTACKS", "VARIANTS", "AttackName", "Leak", "Share", "Variant", "identification_bound", "membership_bound",
+    "VARIANTS",
+    "Leak",
+    "Share",
+    "Variant",
+    "attack_order",
+    "identification_bound",
+    "membership_bound",
     "tail_bound",
 ]  # fmt: skip

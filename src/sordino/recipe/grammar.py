@@ -23,7 +23,8 @@ from sordino.learning.tasks import CLASSES, LABELS, LearningTask, Regression
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec, Target
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
-from sordino.parts.registry import MODELS, SHIPPED, allowed_model, allowed_source, own_address
+from sordino.parts.registry import address_of, addresses, allowed_model, allowed_source, own_address
+from sordino.parts.shipped import MODELS, SHIPPED
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -43,9 +44,10 @@ from sordino.parts.tables import (
     refusal,
 )
 from sordino.parts.toml import shown
+from sordino.parts.words import nearest
 from sordino.privacy.guarantee import Adjacency, Adversary
-from sordino.privacy.leaks import ATTACKS, AttackName
 from sordino.privacy.terms import adjacency_named, adversary_named, plain
+from sordino.report.words import listed
 
 
 def _parsed(parse: Callable[[str], Adjacency | Adversary]) -> AfterValidator:
@@ -352,12 +354,23 @@ class Evaluation(TomlTable):
     )
 
 
+def _attack(name: str) -> str:
+    """The name of an attack; one's own only where it may be named."""
+    if address_of("attack", name) is None:
+        known = list(addresses("attack"))
+        raise refusal(f"got {shown(name)}; {nearest(name, known)}allowed: {listed(known)}, or package.module:Class")
+    return name
+
+
 class AttackChoice(TomlTable):
     """Attacks on the reports of a simulation: what somebody who sees them can reconstruct or infer."""
 
     what: Annotated[
-        tuple[AttackName, ...], BeforeValidator(as_tuple), MinLen(1), Says(f"a list of {', '.join(ATTACKS)}")
-    ] = Field(default=ATTACKS, description="which attacks; all if left out")
+        tuple[Annotated[str, AfterValidator(_attack)], ...],
+        BeforeValidator(as_tuple),
+        MinLen(1),
+        Says(f"a list of {', '.join(SHIPPED['attack'])}, or of your own as package.module:Class"),
+    ] = Field(default=tuple(SHIPPED["attack"]), description="which attacks; all that are shipped if left out")
     thorough: bool = Field(
         default=False, description="more restarts, steps and shadow models than fit into a few minutes"
     )

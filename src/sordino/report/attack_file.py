@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sordino.errors import InvalidInput
-from sordino.privacy.leaks import ATTACKS, VARIANTS, AttackName, Leak
+from sordino.privacy.leaks import VARIANTS, Leak
 from sordino.report.records import to_page
 from sordino.storage.files import write_whole
 
 FILE = "attacks.json"
+_NAME = re.compile(r"[a-z][a-z0-9-]*")  #: of an attack
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -45,7 +46,7 @@ class AttackFile:
         packed = {"leaks": [leak.to_json() for leak in self.leaks], "left_out": self.left_out}
         write_whole(folder / FILE, to_page(packed).encode())
 
-    def without(self, attacks: Collection[AttackName]) -> AttackFile:
+    def without(self, attacks: Collection[str]) -> AttackFile:
         """What it says of all other attacks."""
         return AttackFile(
             tuple(leak for leak in self.leaks if leak.attack not in attacks),
@@ -55,7 +56,8 @@ class AttackFile:
 
 def _checked(leak: Leak) -> Leak:
     """The same leak; a ValueError where a page could not show it."""
-    if leak.attack not in ATTACKS or leak.variant not in VARIANTS or not isinstance(leak.how, str):
+    named = isinstance(leak.attack, str) and _NAME.fullmatch(leak.attack) and isinstance(leak.deed, str)
+    if not named or leak.variant not in VARIANTS or not isinstance(leak.how, str):
         raise InvalidInput(f"unknown attack {leak.attack!r}, variant {leak.variant!r} or method {leak.how!r}")
     if not isinstance(leak.figures, Mapping):
         raise InvalidInput(f"figures of {leak.attack} are no table: {leak.figures!r}")

@@ -23,7 +23,8 @@ def caveats(recipe: Recipe, finished: int, *, simulated: bool = False) -> tuple[
 
 def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
     """That figures rest on the word of code that is no part of Sordino, where a recipe names some."""
-    if not (own := [address for address in recipe.own_code if address != recipe.data.source]):
+    silent = {recipe.data.source, *(() if recipe.attacks is None else recipe.attacks.what)}  # which protect nothing
+    if not (own := [address for address in recipe.own_code if address not in silent]):
         return ()
     return (
         f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sordino.privacy.leaks import ATTACKS, Leak, Variant
+from sordino.privacy.leaks import Leak, Variant, attack_order
 from sordino.report.attack_file import figure_of
 from sordino.report.words import capital, count, listed
 
@@ -13,6 +13,7 @@ CAVEAT = (
     "An attack is a lower bound on what leaks: a better attacker may find more, and an attack that fails proves "
     "nothing. Only the bound is proven."
 )
+DEED = "cases the attack gets right"  #: of an attack that has no words for it
 ORDER: tuple[Variant, ...] = ("bare", "run", "proven")  #: from nothing to what is proven
 
 
@@ -46,7 +47,7 @@ def _at_epsilon(leak: Leak) -> str:
 def ordered(leaks: Sequence[Leak]) -> list[Leak]:
     """By attack, then by the attacker's method, each from the one without protection on."""
     hows = list(dict.fromkeys(leak.how for leak in leaks))
-    return sorted(leaks, key=lambda one: (ATTACKS.index(one.attack), hows.index(one.how), ORDER.index(one.variant)))
+    return sorted(leaks, key=lambda one: (attack_order(one.attack), hows.index(one.how), ORDER.index(one.variant)))
 
 
 def by_method(leaks: Sequence[Leak]) -> list[list[Leak]]:
@@ -71,7 +72,7 @@ def _sentence(leaks: Sequence[Leak]) -> str:
     same = len({leak.share.trials for leak in leaks}) == 1
     hits = [f"{_hits(leak, alone=same)} {_noise_words(leak)}" for leak in leaks]
     first, of = leaks[0], count(leaks[0].share.trials) if same else "the"
-    said = f"{title(first)}: of {of} {_deed(first)} {listed(hits)}. Guessing gets {_guessing(leaks)}."
+    said = f"{title(first)}: of {of} {first.deed or DEED} {listed(hits)}. Guessing gets {_guessing(leaks)}."
     return " ".join([said, *(_bound_words(leak) for leak in leaks if leak.variant != "bare")])
 
 
@@ -87,28 +88,13 @@ def _hits(leak: Leak, *, alone: bool) -> str:
     return count(leak.share.hits) if alone else f"{count(leak.share.hits)} of {count(leak.share.trials)}"
 
 
-def _deed(leak: Leak) -> str:
-    """What an attack does to so many."""
-    match leak.attack:
-        case "reconstruction":
-            candidates = figure_of(leak, "candidates")
-            among = f", each among {count(candidates)} candidates," if candidates else ""
-            return f"{'pictures' if leak.originals else 'records'}{among} the attack identifies"
-        case "membership":
-            return "cases of a record that was trained on the attack tells, at about 1 % of false alarms,"
-        case "labels":
-            return "guesses whether a client has a class the attack gets right"
-        case "linking":
-            return f"{'messages' if leak.how == 'timing' else 'reports'} the attack names the sender of"
-
-
 def _bound_words(leak: Leak) -> str:
     whose = _noise_words(leak)
     if leak.bound is None:
         return f"No bound is proven {whose}."
     if leak.bound >= 1:
         return f"The proof excludes nothing {whose}."
-    alarms = " at the false alarms measured" if leak.attack == "membership" else ""
+    alarms = " at the false alarms measured" if leak.curve else ""
     return f"At most {at_most(leak.bound)} is proven possible {whose}{alarms}."
 
 

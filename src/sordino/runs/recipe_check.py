@@ -7,7 +7,7 @@ from sordino.learning.datasets import KNOWN, Listing
 from sordino.learning.splits import SizesSplit
 from sordino.mechanisms.spec import per_layer
 from sordino.methods.blueprint import Blueprint, blueprint_of
-from sordino.parts.registry import SOURCES
+from sordino.parts.shipped import SOURCES
 from sordino.recipe import Recipe
 
 

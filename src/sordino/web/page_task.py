@@ -36,6 +36,7 @@ from sordino.methods.private_head import NoisySum, PrivateHead
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.parts import registry
+from sordino.parts.shipped import SHIPPED
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
@@ -77,7 +78,7 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     channel, mechanism = method.channel, getattr(method, "mechanism", NoPrivacy.Spec())
     if not channel.in_pages:
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
-    known = [name for name in registry.SHIPPED["mechanism"] if mechanism_named(name).in_pages]
+    known = [name for name in SHIPPED["mechanism"] if mechanism_named(name).in_pages]
     if mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
