@@ -74,11 +74,12 @@ def test_the_table_shows_found_guessing_and_bound(folder, planted):
 
 
 def test_options_reach_the_attacks(folder, planted):
-    result = run("attack", folder, "--what", "labels", "--what", "membership", "--client", 3, "--seed", 8, "--thorough")
+    which = ("--what", "labels", "--what", "membership", "--client", 3)
+    result = run("attack", folder, *which, "--seed", 8, "--thorough", "--workers", 2)
     assert result.exit_code == 0, result.output
     ((names, asked),) = planted[0]
     assert names == ("membership", "labels")
-    assert (asked.client, asked.seed, asked.thorough, asked.device) == (3, 8, True, "cpu")
+    assert (asked.client, asked.seed, asked.thorough, asked.device, asked.workers) == (3, 8, True, "cpu", 2)
 
 
 def test_json_has_all_leaks(folder, planted):
@@ -107,6 +108,7 @@ def test_a_violated_bound_is_exit_code_1_and_nothing_is_written(folder, planted)
         (("runs/tiny", "--what", "guess"), "membership"),
         (("runs/tiny", "--client", "9"), "0 to 3"),
         (("runs/tiny", "--device", "tpu"), "cuda"),
+        (("runs/tiny", "--workers", "0"), "workers"),
     ],
 )
 def test_bad_requests_are_refused_with_a_remedy(folder, planted, arguments, remedy):

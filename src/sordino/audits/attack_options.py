@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sordino.audits.findings import Track, quietly
+
+if TYPE_CHECKING:
+    from sordino.fleets.ray_workers import RayPool
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,8 @@ class AttackOptions:
     seed: int = 1
     thorough: bool = False  #: more restarts, steps and shadow models than fit into a few minutes
     device: str = "cpu"
+    workers: int | None = None  #: processes that train clients; None: one per core where that pays
+    pool: RayPool | None = None  #: of a cluster, which trains clients in their place
     track: Track = quietly
 
 

@@ -148,14 +148,16 @@ def run(
         _write_timing(timeline, folder)
     if not as_json:
         _print_outcome(outcome)
-    attacks = _attack(chosen, folder, as_json)
+    attacks = _attack(chosen, folder, as_json, workers, ray)
     if as_json:
         print_json({**outcome.to_json(), **attacks})
     if timing and not as_json:
         _print_timing(timeline)
 
 
-def _attack(recipe: Recipe, folder: Path, as_json: bool) -> dict[str, object]:
+def _attack(
+    recipe: Recipe, folder: Path, as_json: bool, workers: int | None = None, ray: str | None = None
+) -> dict[str, object]:
     """Attack a run that is over, where its recipe says so; what is found is shown, or handed back for JSON."""
     if recipe.attacks is None:
         return {}
@@ -163,7 +165,9 @@ def _attack(recipe: Recipe, folder: Path, as_json: bool) -> dict[str, object]:
 
     choice, device = recipe.attacks, _device_of(folder) or "cpu"
     with stoppable(lambda: f"The run is over. Attack it with: sordino attack {quote(str(folder))}"):
-        found = carry_out(folder, choice.what, thorough=choice.thorough, device=device, seed=recipe.seed)
+        found = carry_out(
+            folder, choice.what, thorough=choice.thorough, device=device, seed=recipe.seed, workers=workers, ray=ray
+        )
     if as_json:
         return {"attacks": found.to_json()}
     typer.echo()
