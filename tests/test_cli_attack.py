@@ -138,6 +138,22 @@ def test_a_recipe_can_have_its_run_attacked(tmp_path, planted):
     assert len(AttackFile.read(tmp_path / "run").leaks) == 2
 
 
+def test_every_run_of_a_sweep_is_attacked_once(tmp_path, planted):
+    path, out = tmp_path / "tiny.toml", tmp_path / "sweep"
+    path.write_text(f'{recipe({"rounds.count": 1}).to_toml()}\n[attacks]\nwhat = ["membership", "linking"]\n')
+    for _ in range(2):  # the second time everything is there
+        result = run("sweep", path, "--seeds", 2, "--out", out, "--workers", 1)
+        assert result.exit_code == 0, result.output
+    assert [(names, asked.seed, asked.workers) for names, asked in planted[0]] == [
+        (("membership", "linking"), 7, 1),
+        (("membership", "linking"), 8, 1),
+    ]
+    assert [len(AttackFile.read(out / f"seed={seed}").leaks) for seed in (7, 8)] == [2, 2]
+    AttackFile().write(out / "seed=8")
+    assert run("sweep", path, "--seeds", 2, "--out", out, "--json").exit_code == 0
+    assert [asked.seed for _, asked in planted[0]] == [7, 8, 8]
+
+
 def test_a_run_without_the_table_is_not_attacked(tmp_path, planted):
     path = tmp_path / "tiny.toml"
     path.write_text(recipe().to_toml())
