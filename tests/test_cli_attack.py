@@ -74,11 +74,12 @@ def test_the_table_shows_found_guessing_and_bound(folder, planted):
 
 
 def test_options_reach_the_attacks(folder, planted):
-    result = run("attack", folder, "--what", "labels", "--what", "membership", "--client", 3, "--seed", 8, "--thorough")
+    which = ("--what", "labels", "--what", "membership", "--client", 3)
+    result = run("attack", folder, *which, "--seed", 8, "--thorough", "--workers", 2)
     assert result.exit_code == 0, result.output
     ((names, asked),) = planted[0]
     assert names == ("membership", "labels")
-    assert (asked.client, asked.seed, asked.thorough, asked.device) == (3, 8, True, "cpu")
+    assert (asked.client, asked.seed, asked.thorough, asked.device, asked.workers) == (3, 8, True, "cpu", 2)
 
 
 def test_json_has_all_leaks(folder, planted):
@@ -107,6 +108,7 @@ def test_a_violated_bound_is_exit_code_1_and_nothing_is_written(folder, planted)
         (("runs/tiny", "--what", "guess"), "membership"),
         (("runs/tiny", "--client", "9"), "0 to 3"),
         (("runs/tiny", "--device", "tpu"), "cuda"),
+        (("runs/tiny", "--workers", "0"), "workers"),
     ],
 )
 def test_bad_requests_are_refused_with_a_remedy(folder, planted, arguments, remedy):
@@ -134,6 +136,22 @@ def test_a_recipe_can_have_its_run_attacked(tmp_path, planted):
     assert (names, asked.thorough, asked.seed) == (("membership",), True, 7)
     assert [leak["attack"] for leak in json.loads(result.stdout)["attacks"]["leaks"]] == ["membership"] * 2
     assert len(AttackFile.read(tmp_path / "run").leaks) == 2
+
+
+def test_every_run_of_a_sweep_is_attacked_once(tmp_path, planted):
+    path, out = tmp_path / "tiny.toml", tmp_path / "sweep"
+    path.write_text(f'{recipe({"rounds.count": 1}).to_toml()}\n[attacks]\nwhat = ["membership", "linking"]\n')
+    for _ in range(2):  # the second time everything is there
+        result = run("sweep", path, "--seeds", 2, "--out", out, "--workers", 1)
+        assert result.exit_code == 0, result.output
+    assert [(names, asked.seed, asked.workers) for names, asked in planted[0]] == [
+        (("membership", "linking"), 7, 1),
+        (("membership", "linking"), 8, 1),
+    ]
+    assert [len(AttackFile.read(out / f"seed={seed}").leaks) for seed in (7, 8)] == [2, 2]
+    AttackFile().write(out / "seed=8")
+    assert run("sweep", path, "--seeds", 2, "--out", out, "--json").exit_code == 0
+    assert [asked.seed for _, asked in planted[0]] == [7, 8, 8]
 
 
 def test_a_run_without_the_table_is_not_attacked(tmp_path, planted):

@@ -88,6 +88,16 @@ def test_the_same_seed_gives_the_same_figures(runs):
     assert timeless[0] == timeless[1]
 
 
+@pytest.mark.parametrize("name", ["noisy", "two-point"])
+def test_figures_do_not_depend_on_the_number_of_workers(runs, name):
+    few, found = replace(SMALL, shadows=8, held_out=100, trials=100), []
+    for workers in (1, 2):
+        leaks = tell(runs(name), AttackOptions(workers=workers), few)
+        found.append([replace(leak, figures={**leak.figures, "seconds": 0.0}) for leak in leaks])
+    assert found[0]
+    assert found[0] == found[1]
+
+
 def test_a_named_client_is_attacked(runs):
     assert {leak.figures["client"] for leak in tell(runs("overfitted"), AttackOptions(client=1), SMALL)} == {1.0}
     with pytest.raises(InvalidInput, match="client 9"):

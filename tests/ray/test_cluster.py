@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sordino
+from sordino.audits.attack_options import AttackOptions
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.fleets import ray_workers
@@ -348,3 +350,15 @@ def test_the_command_line_runs_and_audits_on_a_cluster(cluster, tmp_path):
               ([], ["--ray", cluster.address])]  # fmt: skip
     assert [audit.exit_code for audit in audits] == [0, 0], audits[1].output
     assert json.loads(audits[0].stdout)["rows"] == json.loads(audits[1].stdout)["rows"]
+
+
+@needs_ray
+def test_shadow_models_are_trained_on_a_cluster_to_the_same_figures(pool, tmp_path):
+    sordino.run(recipe({"split.clients": 2}), folder=tmp_path / "run", workers=1)
+    found = [
+        sordino.attack(tmp_path / "run", ["membership"], options).leaks
+        for options in (AttackOptions(workers=1), AttackOptions(pool=pool))
+    ]
+    timeless = [[replace(leak, figures={**leak.figures, "seconds": 0.0}) for leak in leaks] for leaks in found]
+    assert timeless[0]
+    assert timeless[0] == timeless[1]

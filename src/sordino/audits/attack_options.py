@@ -11,6 +11,8 @@ from sordino.audits.findings import Track, quietly
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sordino.fleets.ray_workers import RayPool
+
     Watch = Callable[[Tensor], None]  #: is handed the best pictures so far, [N, *shape]
 
 
@@ -22,6 +24,8 @@ class AttackOptions:
     seed: int = 1
     thorough: bool = False  #: more restarts, steps and shadow models than fit into a few minutes
     device: str = "cpu"
+    workers: int | None = None  #: processes that train clients; None: one per core where that pays
+    pool: RayPool | None = None  #: of a cluster, which trains clients in their place
     track: Track = quietly
     watch: Watch | None = None  #: is told how far a search for pictures has come
 

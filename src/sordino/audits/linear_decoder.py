@@ -15,8 +15,11 @@ def decode(seen: Tensor, pictures: Tensor, unknown: Tensor) -> Tensor:
     Ridge regression in its dual form, `N` equations whatever `v`; its strength is the best on a fifth of the known.
     """
     held = len(seen) // 5
-    chosen = min(STRENGTHS, key=lambda strength: _error(seen, pictures, held, strength))
-    return _ridge(seen, pictures, unknown, chosen)
+    trial, left = Ridge(seen[held:], pictures[held:]), pictures[:held].double()
+    products = trial.products(seen[:held])
+    errors = {strength: (trial.pixels(products, strength) - left).square().mean() for strength in STRENGTHS}
+    whole = Ridge(seen, pictures)
+    return whole.pixels(whole.products(unknown), min(STRENGTHS, key=lambda strength: float(errors[strength])))
 
 
 def decode_noisy(seen: Tensor, pictures: Tensor, unknown: Tensor, variance: float) -> Tensor:
@@ -24,21 +27,29 @@ def decode_noisy(seen: Tensor, pictures: Tensor, unknown: Tensor, variance: floa
 
     The linear decoder with the least mean squared error: the more noise, the nearer the mean of the known pictures.
     """
-    return _ridge(seen, pictures, unknown, LEAST, variance)
+    ridge = Ridge(seen, pictures)
+    return ridge.pixels(ridge.products(unknown), LEAST, variance)
 
 
-def _error(seen: Tensor, pictures: Tensor, held: int, strength: float) -> float:
-    found = _ridge(seen[held:], pictures[held:], seen[:held], strength)
-    return float((found - pictures[:held]).square().mean())
+class Ridge:
+    """What is seen of known pictures, and these pictures."""
 
+    def __init__(self, seen: Tensor, pictures: Tensor) -> None:
+        self._centre, self._level = seen.double().mean(0), pictures.double().mean(0)
+        self._seen, self._pictures = seen.double() - self._centre, pictures.double() - self._level
+        self._grams = self._seen @ self._seen.T
 
-def _ridge(seen: Tensor, pictures: Tensor, unknown: Tensor, strength: float, variance: float = 0.0) -> Tensor:
-    centre, level = seen.double().mean(0), pictures.double().mean(0)
-    x, y = seen.double() - centre, pictures.double() - level
-    grams = x @ x.T
-    grams.diagonal().add_(strength * max(float(grams.diagonal().mean()), 1e-12) / 100 + variance * len(x))
-    weights: Tensor = torch.linalg.solve(grams, y)
-    return (unknown.double() - centre) @ (x.T @ weights) + level
+    def products(self, unknown: Tensor) -> Tensor:
+        """`[K, N]`: of what is seen of unknown pictures with what is seen of the known."""
+        return (unknown.double() - self._centre) @ self._seen.T
+
+    def pixels(self, products: Tensor, strength: float, variance: float = 0.0) -> Tensor:
+        """`[K, p]`: the unknown pictures."""
+        grams = self._grams.clone()
+        unit = max(float(grams.diagonal().mean()), 1e-12) / 100
+        grams.diagonal().add_(strength * unit + variance * len(grams))
+        weights: Tensor = torch.linalg.solve(grams, self._pictures)
+        return products @ weights + self._level
 
 
 __all__ = ["decode", "decode_noisy"]

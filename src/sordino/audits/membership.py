@@ -4,8 +4,9 @@ attacks from first principles", IEEE S&P 2022, the online attack).
 One client is attacked. Some of its records are targets: in each of many worlds every target is in the client's data by
 a fair coin of its own, all other records are there. In every world the client answers the same plans, those that the
 run's server sent, with the run's own training and mechanism. So all worlds of a round are one cohort, trained side by
-side. Most worlds are shadows: the attacker knows their coins, and learns from them, for each record, how what it sees
-is distributed with the record and without it. Of other worlds it takes thresholds. The rest are the trials.
+side, in as many processes as there are. Most worlds are shadows: the attacker knows their coins, and learns from them,
+for each record, how what it sees is distributed with the record and without it. Of other worlds it takes thresholds.
+The rest are the trials.
 
 Two adversaries: the server, which sees all reports of the client, and a reader of the one model that the server makes
 of a round's reports, the reports of all others being as they were. Both score a record in a model by the logit of the
@@ -28,6 +29,7 @@ import copy
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 
@@ -45,13 +47,17 @@ from sordino.audits.server_view import (
     HeardRound,
     Member,
     Reporters,
+    TrainingRows,
     check_simulated,
+    hands_for,
     hear,
     reports_models,
     shows_reports,
+    work_for,
 )
 from sordino.audits.silos import proven_curve
 from sordino.errors import InvalidInput
+from sordino.fleets.workers import Hands
 from sordino.learning.cohort import ClientData
 from sordino.learning.models import call, has_batch_norm
 from sordino.learning.stacked_model import Batch, Execution, StackedModel
@@ -129,7 +135,9 @@ def tell(run: FinishedRun, asked: AttackOptions, effort: ShadowEffort) -> tuple[
     game = Game.of(run, client, heard, asked.seed, effort)
     if game is None:
         return ()
-    return tuple(leak for variant in Reporters.variants(run) for leak in _attacks(run, game, variant, asked))
+    variants = Reporters.variants(run)
+    with closing(hands_for(asked, game.effort * len(variants), len(game.members))(work_for(run, asked))) as hands:
+        return tuple(leak for variant in variants for leak in _attacks(run, game, variant, asked, hands))
 
 
 def _client(run: FinishedRun, heard: Sequence[HeardRound], wanted: int | None) -> int:
@@ -155,6 +163,7 @@ class Game:
     targets: ClientData  #: [m]
     coins: Coins  #: [worlds, m]
     members: tuple[Member, ...]  #: the client's records in each world
+    effort: float  #: records that are trained on in all worlds and rounds together, times parameters
     shadows: int  #: worlds that the attacker learns from
     held_out: int  #: the next ones, of which it takes thresholds; the rest are trials
 
@@ -166,6 +175,7 @@ class Game:
         own = run.federation.population.data(client, torch.device("cpu"))
         if own is None or len(own) < FEWEST:
             return None
+        positions = run.federation.population.parts[client]
         rng = np.random.default_rng([seed, client, len(own)])
         order = rng.permutation(len(own))
         chosen, rest = np.sort(order[: effort.records]), np.sort(order[effort.records :])
@@ -182,14 +192,14 @@ class Game:
         members = []
         for row in coins:
             there = np.sort(np.concatenate([rest, chosen[row]]))
-            members.append((client, _take(own, there) if len(there) else None))
+            members.append((client, TrainingRows(positions[there]) if len(there) else None))
         own_rounds = [one for one in heard if one.bodies.get(client)]
         training = run.federation.method.training
         each = worlds * training.effort([max(1, len(own) - len(chosen) // 2)])[1] * run.federation.layout.size
         count = max(1, min(len(own_rounds), effort.rounds, int(effort.work / max(each, 1.0))))
         spread = np.unique(np.linspace(len(own_rounds) - 1, 0, count).round().astype(int))
         rounds = tuple(own_rounds[k] for k in spread)
-        return cls(client, rounds, _take(own, chosen), coins, tuple(members), shadows, held_out)
+        return cls(client, rounds, _take(own, chosen), coins, tuple(members), each * len(rounds), shadows, held_out)
 
 
 def _take(data: ClientData, rows: NDArray[np.int64]) -> ClientData:
@@ -197,10 +207,10 @@ def _take(data: ClientData, rows: NDArray[np.int64]) -> ClientData:
     return ClientData(data.x[where], data.y[where])
 
 
-def _attacks(run: FinishedRun, game: Game, variant: Variant, asked: AttackOptions) -> list[Leak]:
+def _attacks(run: FinishedRun, game: Game, variant: Variant, asked: AttackOptions, hands: Hands) -> list[Leak]:
     """One leak for every adversary of this variant."""
     began = time.monotonic()
-    reporters, gauge = Reporters(run, variant, asked.device), Gauge(run, asked.device)
+    reporters, gauge = Reporters(run, variant, hands=hands), Gauge(run, asked.device)
     by_report: list[dict[str, Scores]] = []
     for number, one in enumerate(asked.track(game.rounds, "Training shadow models")):
         answers = reporters.answers(one.plan, game.members, asked.seed, first=number * len(game.members))
@@ -209,8 +219,8 @@ def _attacks(run: FinishedRun, game: Game, variant: Variant, asked: AttackOption
         if one is game.rounds[-1]:
             others = np.zeros(1, np.float32)
             if variant == "bare":
-                data = run.federation.population.data
-                rest = [(c, data(c, torch.device("cpu"))) for c in one.bodies if c != game.client]
+                parts = run.federation.population.parts
+                rest = [(c, TrainingRows(parts[c]) if len(parts[c]) else None) for c in one.bodies if c != game.client]
                 others = reporters.answers(one.plan, rest, run.recipe.seed).total if rest else others
             models = reporters.models_after(one, game.client, answers, others)
             by_model = [gauge.scores(one.plan, models - one.plan.arrays[PARAMETERS].reshape(-1), game.targets)]

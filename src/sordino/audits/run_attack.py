@@ -11,6 +11,7 @@ from sordino.audits.attack_interface import RunAttack, find_attack
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.errors import BoundViolated, InvalidInput
+from sordino.parts.hardware import check_workers
 from sordino.parts.registry import addresses
 from sordino.privacy.leaks import Leak, attack_order
 from sordino.randomness import simulation_key
@@ -45,8 +46,7 @@ class Attacks:
         with alone(folder.path):
             from sordino.report.page import report_page
 
-            tried = {leak.attack for leak in self.leaks} | {words.partition(":")[0] for words in self.left_out}
-            kept = _earlier(folder.path).without(tried)
+            kept = _earlier(folder.path).without(AttackFile(self.leaks, self.left_out).tried)
             leaks = sorted((*kept.leaks, *self.leaks), key=lambda leak: attack_order(leak.attack))
             AttackFile(tuple(leaks), (*kept.left_out, *self.left_out)).write(folder.path)
             folder.write_report(report_page(folder))
@@ -65,6 +65,7 @@ def attack(
     `data` is what `sordino.run` was handed. `BoundViolated` is raised where an attack finds more than a proof allows.
     """
     asked = AttackOptions() if options is None else options
+    check_workers(asked.workers)
     asked = replace(asked, device=str(devices_for(asked.device)[0]))
     attacks = _named(addresses("attack") if what is None else what)
     simulation_key(asked.seed)  # refuses what is no seed

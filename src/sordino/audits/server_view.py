@@ -7,7 +7,7 @@ records, through the run's mechanism or without any.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,8 @@ from sordino.audits.canaries import ListeningChannel
 from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
-from sordino.fleets.workers import local
+from sordino.fleets.tasks import Population, Work
+from sordino.fleets.workers import Hands, InProcess, local
 from sordino.learning.cohort import ClientData
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.learning.stacked_model import GPU, Execution
@@ -31,12 +32,29 @@ from sordino.methods.upload import Draw, RecordingDraw
 from sordino.privacy.leaks import Variant
 from sordino.randomness import Keystream
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
-from sordino.runs.execution import workers_for
+from sordino.runs.execution import devices_for, workers_for
 from sordino.wire.messages import Plan
 
 Floats = NDArray[np.float32]
-Member = tuple[int, ClientData | None]  #: a client's number and the records that it holds; None: no records
 
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Records by their positions among all training examples, which whoever computes has at hand."""
+
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def records(self, population: Population) -> ClientData:
+        """The records, normalised."""
+        x = population.normalisation.apply(population.examples.x[self.rows])
+        return ClientData(torch.from_numpy(x), torch.from_numpy(population.examples.y[self.rows]))
+
+
+#: a client's number and the records that it holds; None: no records
+Member = tuple[int, ClientData | TrainingRows | None]
 QUIET = 1e-9  #: the noise multiplier of private training without noise
 MIXED = ("summed", "shuffled", "shuffler")  #: channels under which reports are not seen one by one
 
@@ -100,10 +118,8 @@ def rounds_of(run: FinishedRun, client: int, most: int) -> list[int]:
 def hear(run: FinishedRun, asked: AttackOptions, rounds: int) -> list[HeardRound]:
     """The first `rounds` rounds of the run, computed again: the same plans and reports."""
     federation, method = run.federation, run.federation.method
-    bench = _bench(asked.device)
-    work = federation.work(bench)
-    here = local(workers_for(None, [bench.device], federation.effort, federation.clients), [bench.device])
-    fleet = SimulatedFleet(work, federation.ledger(), hands=here)
+    work, hands = work_for(run, asked), hands_for(asked, federation.effort, federation.clients)
+    fleet = SimulatedFleet(work, federation.ledger(), hands=hands)
     channel, state = ListeningChannel(), method.init()
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))
     heard = []
@@ -120,6 +136,19 @@ def hear(run: FinishedRun, asked: AttackOptions, rounds: int) -> list[HeardRound
     return heard
 
 
+def work_for(run: FinishedRun, asked: AttackOptions) -> Work:
+    """What clients of a run compute when it is attacked."""
+    return run.federation.work(_bench(asked.device))
+
+
+def hands_for(asked: AttackOptions, effort: float, clients: int) -> Callable[[Work], Hands]:
+    """Whoever computes so many clients: this process, workers where the effort repays them, or a Ray cluster."""
+    if asked.pool is not None:
+        return asked.pool.hands
+    devices = devices_for(asked.device)
+    return local(workers_for(asked.workers, devices, effort, clients), devices)
+
+
 def _bench(device: str) -> Bench:
     return Bench(GPU, torch.device(device)) if device.startswith("cuda") else Bench(Execution(), torch.device(device))
 
@@ -128,13 +157,16 @@ def _bench(device: str) -> Bench:
 
 
 class Reporters:
-    """Simulated clients that answer plans of a run: with its mechanism ("run"), or as if there were none ("bare")."""
+    """Simulated clients that answer plans of a run: with its mechanism ("run"), or as if there were none ("bare").
 
-    def __init__(self, run: FinishedRun, variant: Variant, device: str = "cpu") -> None:
+    `hands` compute them, on the work of this run (`hands_for`); this process where none are given.
+    """
+
+    def __init__(self, run: FinishedRun, variant: Variant, device: str = "cpu", hands: Hands | None = None) -> None:
         federation = run.federation
-        self._method, self._bare, self._bench = federation.method, variant == "bare", _bench(device)
-        self._name, self._size = run.recipe.name, federation.layout.size
-        self._quiet = without_noise(self._method) if self._bare else self._method
+        self._method, self._bare = federation.method, variant == "bare"
+        self._name, self._reader = run.recipe.name, ReportReader(federation.layout.size)
+        self._hands = hands or InProcess(federation.work(_bench(device)))
 
     @staticmethod
     def variants(run: FinishedRun) -> tuple[Variant, ...]:
@@ -149,30 +181,16 @@ class Reporters:
 
     def answers(self, plan: Plan, members: Sequence[Member], seed: int, first: int = 0) -> PlanAnswers:
         """What these members report on a plan; member k draws from the stream `first + k` of the seed."""
+        changes = np.empty((len(members), self._reader.size), np.float32)
         bodies: list[bytes] = [b""] * len(members)
-        vectors: dict[int, Floats] = {}
-        for rows in self._together(members):
-            cohort = Cohort(
-                tuple(members[k][0] for k in rows),
-                tuple(members[k][1] for k in rows),
-                ({},) * len(rows),
-                tuple(0 if (own := members[k][1]) is None else len(own) for k in rows),
-            )
-            numbers = np.array(rows) + first
-
-            def draw(own: Sequence[int], numbers: NDArray[np.int64] = numbers) -> Keystream:
-                return Keystream.simulation(seed, numbers[: len(own)], plan.round)
-
-            handed, sent = handed_in(self._quiet, plan, cohort, draw, self._bench)
-            for k, body in zip(rows, sent, strict=True):
+        jobs = [
+            MemberReports(tuple(rows), tuple(members[k] for k in rows), seed, first, self._reader, self._bare)
+            for rows in self._together(members)
+        ]
+        for numbers, found in self._hands.run(plan, jobs):
+            changes[list(numbers)] = found.changes
+            for k, body in zip(numbers, found.bodies, strict=True):
                 bodies[k] = body
-            vectors.update(zip(rows, handed, strict=False))
-        if self._bare and len(vectors) == len(members):
-            found = np.stack([vectors[k] for k in range(len(members))])
-        else:
-            found = self._decoded(plan, [client for client, _ in members], bodies)
-        changes = self._changes(plan, found)
-        changes[[not body for body in bodies]] = 0  # who sits out sends nothing, and moves nothing
         return PlanAnswers(changes, bodies)
 
     def updates(self, client: int, data: Sequence[ClientData], rounds: Sequence[int], seed: int) -> Tensor:
@@ -183,50 +201,32 @@ class Reporters:
         mean of its own rounds.
         """
         method, members = self._method, [(client, own) for own in data]
-        total, seen = np.zeros((len(data), self._size)), np.zeros(self._size)
+        total, seen = np.zeros((len(data), self._reader.size)), np.zeros(self._reader.size)
         for round in rounds:
             plan = method.plan(replace(method.init(), round=round - 1), self._name)
             total += self.answers(plan, members, seed).changes
             seen[method.columns(plan)] += 1
         return torch.from_numpy((total / np.maximum(seen, 1)).astype(np.float32))
 
-    def _together(self, members: Sequence[Member]) -> list[list[int]]:
-        """Rows that one call answers: each stream is asked for once, so all must be at the same step of a decay."""
-        classes = [self._method.class_of(client) for client, _ in members]
+    def _together(self, members: Sequence[Member]) -> Iterator[list[int]]:
+        """Rows that one job answers, as many whoever does it: those of like size are computed faster together.
+
+        Each stream is asked for once, so all must be at the same step of a decay.
+        """
         decays = bool(self._method.training.optimizer.decay)
+        sizes = [0 if data is None else len(data) for _, data in members]
         groups: dict[tuple[int, int, bool], list[int]] = {}
-        for k, (_, data) in enumerate(members):
-            size = len(data) if data is not None and decays else 0
-            groups.setdefault((classes[k], size, data is None), []).append(k)
-        return list(groups.values())
+        for k in sorted(range(len(members)), key=sizes.__getitem__):
+            client, data = members[k]
+            groups.setdefault((self._method.class_of(client), decays * sizes[k], data is None), []).append(k)
+        each = self._hands.work.bench.execution.width
+        for rows in groups.values():
+            yield from (rows[start : start + each] for start in range(0, len(rows), each))
 
     def heard(self, heard: HeardRound, client: int) -> Floats:
         """What a report that was heard says about the change of the model, `[d]`."""
-        found = self._changes(heard.plan, self._decoded(heard.plan, [client], [heard.bodies[client]]))
+        found = self._reader.read(self._method, heard.plan, [client], [heard.bodies[client]])
         return np.asarray(found[0])
-
-    def _decoded(self, plan: Plan, clients: Sequence[int], bodies: Sequence[bytes]) -> Floats:
-        upload = self._method.upload(plan)
-        skipped = 4 if upload.samples else 0  # the sample count, which travels in the clear before the values
-        found = np.zeros((len(bodies), upload.values), np.float32)
-        for k, (client, body) in enumerate(zip(clients, bodies, strict=True)):
-            if body:
-                mechanism = upload.mechanisms[int(upload.class_of[client])]
-                found[k] = mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0]
-        return found
-
-    def _changes(self, plan: Plan, values: Floats) -> Floats:
-        """`[K, d]`: how far each report would move the model's parameters by itself."""
-        columns = self._method.columns(plan)
-        if not self._method.spec.sends_updates:
-            values = values.copy()
-            start = plan.arrays[PARAMETERS].reshape(-1)[columns]
-            values[:, : start.size] -= start
-        if (columns.start, values.shape[1]) == (0, self._size):
-            return values
-        whole = np.zeros((len(values), max(self._size, columns.stop)), np.float32)
-        whole[:, columns] = values
-        return whole[:, : self._size]
 
     def models_after(self, heard: HeardRound, client: int, answers: PlanAnswers, others: Floats) -> Floats:
         """`[K, d]`: the server's model after a round in which this client gave each of the answers.
@@ -245,6 +245,68 @@ class Reporters:
             tally.add(list(bodies), list(bodies.values()))
             found[k] = self._method.update(heard.state, heard.plan, tally).parameters.reshape(-1)
         return found
+
+
+@dataclass(frozen=True)
+class ReportReader:
+    """Reads reports as changes of a model with so many parameters."""
+
+    size: int
+
+    def read(self, method: Method, plan: Plan, clients: Sequence[int], bodies: Sequence[bytes]) -> Floats:
+        """`[K, d]`: how far each report would move the model's parameters by itself."""
+        upload = method.upload(plan)
+        skipped = 4 if upload.samples else 0  # the sample count, which travels in the clear before the values
+        found = np.zeros((len(bodies), upload.values), np.float32)
+        for k, (client, body) in enumerate(zip(clients, bodies, strict=True)):
+            if body:
+                mechanism = upload.mechanisms[int(upload.class_of[client])]
+                found[k] = mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0]
+        return self.changes(method, plan, found)
+
+    def changes(self, method: Method, plan: Plan, values: Floats) -> Floats:
+        """The same of values `[K, values]` that are sent."""
+        columns = method.columns(plan)
+        if not method.spec.sends_updates:
+            values = values.copy()
+            start = plan.arrays[PARAMETERS].reshape(-1)[columns]
+            values[:, : start.size] -= start
+        if (columns.start, values.shape[1]) == (0, self.size):
+            return values
+        whole = np.zeros((len(values), max(self.size, columns.stop)), np.float32)
+        whole[:, columns] = values
+        return whole[:, : self.size]
+
+
+@dataclass(frozen=True, eq=False)
+class MemberReports:
+    """Some members' reports on the plan at hand, as a job for whoever has the run's work."""
+
+    numbers: tuple[int, ...]  #: of the members among all
+    members: tuple[Member, ...]
+    seed: int
+    first: int  #: member k draws from the stream `first + k`
+    reader: ReportReader
+    bare: bool
+
+    def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], PlanAnswers]:
+        """These members' numbers, and their reports."""
+        data = tuple(own.records(work.population) if isinstance(own, TrainingRows) else own for _, own in self.members)
+        clients, sizes = tuple(client for client, _ in self.members), (0 if own is None else len(own) for own in data)
+        cohort = Cohort(clients, data, ({},) * len(data), tuple(sizes))
+        streams = np.array(self.numbers) + self.first
+
+        def draw(own: Sequence[int]) -> Keystream:
+            return Keystream.simulation(self.seed, streams[: len(own)], plan.round)
+
+        method = without_noise(work.method) if self.bare else work.method
+        vectors, bodies = handed_in(method, plan, cohort, draw, work.bench)
+        if self.bare and len(vectors):
+            changes = self.reader.changes(method, plan, vectors)
+        else:
+            changes = self.reader.read(method, plan, clients, bodies)
+        changes[[not body for body in bodies]] = 0  # who sits out sends nothing, and moves nothing
+        return self.numbers, PlanAnswers(changes, bodies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,15 +343,21 @@ def without_noise(method: Method) -> Method:
 
 __all__ = [
     "HeardRound",
+    "Member",
+    "MemberReports",
     "PlanAnswers",
+    "ReportReader",
     "Reporters",
+    "TrainingRows",
     "carries_parameters",
     "check_simulated",
     "handed_in",
+    "hands_for",
     "hear",
     "is_mixed",
     "reports_models",
     "rounds_of",
     "shows_reports",
     "without_noise",
+    "work_for",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.options import AsJson, check_place
+from sordino.cli.options import AsJson, Ray, WorkerCount, check_place
 from sordino.cli.printing import Cell, left, print_json, print_table, right
 from sordino.errors import InvalidInput
 from sordino.parts.shipped import SHIPPED
@@ -15,8 +16,10 @@ from sordino.report.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from sordino.audits.run_attack import Attacks
+    from sordino.fleets.ray_workers import RayPool
     from sordino.privacy.leaks import Leak
 
 _KNOWN = ", ".join(SHIPPED["attack"])
@@ -34,7 +37,9 @@ def attack(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="More restarts, steps and shadow models: hours rather than minutes.")
     ] = False,
+    workers: WorkerCount = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda for a GPU.")] = "cpu",
+    ray: Ray = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -50,24 +55,35 @@ def attack(
     The figures go into attacks.json and report.html of the run's folder. The exit code is 1, and nothing is written, if
     an attack finds more than a proof allows.
     """
-    check_place(None, device)
-    found = carry_out(_folder(run), what, client=client, thorough=thorough, device=device, seed=seed)
+    check_place(workers, device)
+    options = {"client": client, "thorough": thorough, "workers": workers, "device": device, "seed": seed}
+    found = carry_out(_folder(run), what, ray=ray, **options)
     if as_json:
         print_json(found.to_json())
     else:
         print_attacks(found)
 
 
-def carry_out(folder: Path, what: Sequence[str] | None, **options: Any) -> Attacks:
+def carry_out(folder: Path, what: Sequence[str] | None, *, ray: str | None = None, **options: Any) -> Attacks:
     """Attack a run with progress on the terminal, and write down what was found; options are `AttackOptions`."""
     from sordino.audits.attack_options import AttackOptions
     from sordino.audits.run_attack import attack as attack_run
     from sordino.cli.picture_progress import PictureProgress
 
-    with PictureProgress() as progress:
-        found = attack_run(folder, what, AttackOptions(track=progress.track, watch=progress.watch, **options))
+    with _pool(ray, options["device"], options["workers"]) as pool, PictureProgress() as progress:
+        asked = AttackOptions(track=progress.track, watch=progress.watch, pool=pool, **options)
+        found = attack_run(folder, what, asked)
     found.write()
     return found
+
+
+def _pool(address: str | None, device: str, workers: int | None) -> AbstractContextManager[RayPool | None]:
+    """The workers of a Ray cluster, where one is named."""
+    if address is None:
+        return nullcontext()
+    from sordino.fleets.ray_workers import RayPool
+
+    return RayPool(address, device=device, workers=workers)
 
 
 def _folder(run: Path) -> Path:

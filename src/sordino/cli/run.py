@@ -148,14 +148,16 @@ def run(
         _write_timing(timeline, folder)
     if not as_json:
         _print_outcome(outcome)
-    attacks = _attack(chosen, folder, as_json)
+    attacks = _attack(chosen, folder, as_json, workers, ray)
     if as_json:
         print_json({**outcome.to_json(), **attacks})
     if timing and not as_json:
         _print_timing(timeline)
 
 
-def _attack(recipe: Recipe, folder: Path, as_json: bool) -> dict[str, object]:
+def _attack(
+    recipe: Recipe, folder: Path, as_json: bool, workers: int | None = None, ray: str | None = None
+) -> dict[str, object]:
     """Attack a run that is over, where its recipe says so; what is found is shown, or handed back for JSON."""
     if recipe.attacks is None:
         return {}
@@ -163,7 +165,9 @@ def _attack(recipe: Recipe, folder: Path, as_json: bool) -> dict[str, object]:
 
     choice, device = recipe.attacks, _device_of(folder) or "cpu"
     with stoppable(lambda: f"The run is over. Attack it with: sordino attack {quote(str(folder))}"):
-        found = carry_out(folder, choice.what, thorough=choice.thorough, device=device, seed=recipe.seed)
+        found = carry_out(
+            folder, choice.what, thorough=choice.thorough, device=device, seed=recipe.seed, workers=workers, ray=ray
+        )
     if as_json:
         return {"attacks": found.to_json()}
     typer.echo()
@@ -501,7 +505,7 @@ def sweep(
     """Run a recipe for every combination of settings and every seed, then compare.
 
     The same command goes on where an interrupted sweep stopped: finished runs are kept, a half-finished one is resumed.
-    On a Ray cluster several runs are computed at the same time.
+    On a Ray cluster several runs are computed at the same time. A recipe's [attacks] are made on each run at the end.
     """
     check_place(workers, device)
     compute_in_one_thread()
@@ -515,6 +519,18 @@ def sweep(
     with stoppable(lambda: "The same command goes on from here."):
         _carry_out(todo, workers, device, ray)
     _compare([point.folder for point in todo], folder, as_json)
+    for point in todo:
+        if point.recipe.attacks is not None and not _is_attacked(point.folder, point.recipe.attacks.what):
+            _attack(point.recipe, point.folder, as_json, workers, ray)
+
+
+def _is_attacked(folder: Path, what: Sequence[str]) -> bool:
+    """Whether an earlier sweep has tried all these attacks on a run."""
+    from sordino.audits.attack_interface import find_attack
+    from sordino.report.attack_file import AttackFile
+
+    found = AttackFile.read(folder)
+    return found is not None and {find_attack(name).name for name in what} <= found.tried
 
 
 def _carry_out(todo: Sequence[Point], workers: int | None, device: str, ray: str | None) -> None:

@@ -409,7 +409,9 @@ class Sections(TomlTable):
     rounds: Rounds = Field(default=Rounds(), description="how long the federation runs, and when a round counts")
     evaluation: Evaluation = Field(default=Evaluation(), description="when the model is evaluated")
     attacks: AttackChoice | None = Field(
-        default=None, description="attack the run once `sordino run` has ended it; for simulations (docs/attacks.md)"
+        default=None,
+        description="attack the run once `sordino run` or `sordino sweep` has ended it; for simulations "
+        "(docs/attacks.md)",
     )
 
     @property

@@ -46,6 +46,11 @@ class AttackFile:
         packed = {"leaks": [leak.to_json() for leak in self.leaks], "left_out": self.left_out}
         write_whole(folder / FILE, to_page(packed).encode())
 
+    @property
+    def tried(self) -> frozenset[str]:
+        """The attacks that it says something of."""
+        return frozenset({leak.attack for leak in self.leaks} | {words.partition(":")[0] for words in self.left_out})
+
     def without(self, attacks: Collection[str]) -> AttackFile:
         """What it says of all other attacks."""
         return AttackFile(
