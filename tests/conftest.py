@@ -115,6 +115,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let Python end as it does elsewhere: libraries complain of what is never freed."""
+    gc.unfreeze()
+
+
 #: how a test leaves its process, as Python's audit events name it
 WAYS_OUT = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "socket.connect"}
 left_by: set[str] = set()  #: those that the running test has used
