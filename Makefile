@@ -8,6 +8,10 @@ MORE   := .venv-more
 PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
+# Each process gets its tests in one piece, so that what a file shares is made once; whoever is done takes from the others.
+SPREAD := --dist worksteal
+# Processes of `make test`, each with a gigabyte: twice as many as a small machine has processors, since many tests wait.
+WORKERS ?= 4
 # Where Python may write no bytecode, each of the hundreds of processes of the tests compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -71,15 +75,16 @@ audit: $(READY) ## measure what every mechanism really gives away, and catch the
 	$(BIN)/sordino audit --broken
 
 check: lint ## lint, types and unit tests: a minute and a half
-	$(BIN)/python -m pytest -n 2 -m 'unit and not nightly'
+	$(BIN)/python -m pytest -n 2 $(SPREAD) -m 'unit and not nightly'
 
-test: lint page test-page browser ## lint, types and the tests of all layers
+test: $(READY) page browser ## lint, types and the tests of all layers
+	@$(MAKE) --no-print-directory -j 2 --output-sync lint test-page
 	@if command -v chromium >/dev/null && command -v npm >/dev/null; then export SORDINO_NEEDS_BROWSER=1; fi; \
 	if [ -n "$$CI" ] && [ `id -u` = 0 ]; then export SORDINO_NEEDS_ACCOUNTS=1; fi; \
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD)
 
 nightly: $(READY) ## compute recorded experiments again, and run every method over real machines: many minutes
-	$(BIN)/python -m pytest -n 2 -m nightly
+	$(BIN)/python -m pytest -n 2 $(SPREAD) -m nightly
 
 test-more: $(MORE)/.ready nginx ## the tests that need another environment: Ray, ONNX, pandas, matplotlib, Opacus, nginx and others
 	$(MORE)/bin/python -m pytest tests/ray tests/test_cli_model.py tests/ecosystem tests/flower/test_door.py \

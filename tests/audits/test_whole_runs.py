@@ -31,6 +31,8 @@ from tests.audits.runs import RECIPES, small
 from tests.privacy.statements import statement_of
 
 QUICK = AuditOptions(trials=2000, canaries=200)
+#: Where every trial is a round of training. What these audits catch is tested below, by name.
+SILOS = ("silo-dp", "silo-dp, adam", "hybrid-one", "private-head", "private-head, alone", "private-head, clients")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture(scope="module")
 def audits(folders):
     """Its audit, each made once."""
-    return cache(lambda name: audit(folders(name), QUICK))
+    return cache(lambda name: audit(folders(name), replace(QUICK, trials=500) if name in SILOS else QUICK))
 
 
 def seen(found: Audit) -> list[tuple[str, str, str]]:
@@ -306,8 +308,7 @@ def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(fo
     finished = FinishedRun.open(folders("silo-dp"))
     subjects = silos._subjects(finished, finished.releases(0)[1])
     broken_training(name, monkeypatch)
-    found = [inspect_one(one, 1, level(0)) for one in subjects]
-    assert check in {one.check for each in found for one in each.failed}
+    assert any(one.check == check for each in subjects for one in inspect_one(each, 1, level(0)).failed)
 
 
 class Leaky(TwoPoint):

@@ -16,7 +16,7 @@ import { LateView } from "./late.ts";
 import { read, RECORD } from "./place.ts";
 import { recordView } from "./record_view.ts";
 import { refresh } from "./refreshing.ts";
-import { forget, remembered, remember } from "./remembering.ts";
+import { forget, forgetSoon, remembered, remember } from "./remembering.ts";
 import type { Build } from "./statement_view.ts";
 import { TrainingView } from "./training.ts";
 import { trouble, tryAgain } from "./trouble.ts";
@@ -186,7 +186,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
       (event.type === "error" && event.final) ||
       (event.type === "refused" && event.final)
     ) {
-      forget();
+      forgetSoon(() => turn === shown);
       awake();
     }
   });

@@ -42,6 +42,16 @@ export function forget(): void {
   store()?.removeItem(KEY);
 }
 
+/** Milliseconds in which a page that is being reloaded is gone. */
+const GONE = 2000;
+
+/** Forgets, if this page is still there and `current` after a while: when it is reloaded its requests fail, and that ends nothing. */
+export function forgetSoon(current: () => boolean): void {
+  setTimeout(() => {
+    if (current()) forget();
+  }, GONE);
+}
+
 /** Browsers that keep nothing throw where others have the store. */
 function store(): Storage | null {
   try {
