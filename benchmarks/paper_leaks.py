@@ -89,22 +89,22 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 
 def table(lines: dict[str, dict[str, Any]]) -> Rows:
-    """For each paper and attack: what was identified in each kind of reports."""
+    """For each paper: what a search for pictures finds, and what somebody with a list of candidates does."""
     rows: Rows = [["paper, claimed epsilon", "attack", "without noise", "the paper's noise", "proven, same epsilon"]]
     for line in lines.values():
-        by_how: dict[str, dict[str, Leak]] = {}
-        for packed in line["leaks"]:
-            leak = Leak.from_json(packed)
-            by_how.setdefault(leak.how, {})[leak.variant] = leak
-        for how, own in by_how.items():
-            cells = [_cell(own[variant]) if variant in own else "" for variant in ORDER]
-            rows.append([f"{line['paper']}, {line['claimed']}", how, *cells])
+        leaks = [leak for leak in map(Leak.from_json, line["leaks"]) if "whole clients" not in leak.how]
+        listed = [leak for leak in leaks if leak.how.startswith("likeliest")]
+        searched = [leak for leak in leaks if leak not in listed]
+        for own in (searched, listed):
+            cells = {leak.variant: _cell(leak) for leak in own}
+            name = f"{line['paper']}, {line['claimed']}"
+            rows.append([name, own[0].how.removesuffix(", clients of one record"), *(cells.get(v, "") for v in ORDER)])
     return rows
 
 
 def _cell(leak: Leak) -> str:
     low, high = leak.share.interval()
-    bound = "" if leak.bound is None or leak.variant == "bare" else f"; proven at most {at_most(leak.bound)}"
+    bound = f"; at most {at_most(leak.bound)}" if leak.variant == "proven" else ""
     return f"{leak.share.hits} of {leak.share.trials} ({100 * low:.1f} to {100 * high:.1f} %{bound})"
 
 
