@@ -13,7 +13,9 @@ them, and those of `benchmarks.membership`, into docs/attacks.md.
 
 `--rival breaching` gives that library, where it is installed (`benchmarks.rivals.breaching_attack`), the same gradients
 of one step, with the labels that our attack infers and as many steps and starts. Its weight of total variation and its
-step size are its defaults, then `--rival-smooth` and `--rival-pace` if given ("tuned").
+step size are its defaults, then `--rival-smooth` and `--rival-pace` if given ("tuned"). Recorded are 0.02 and 0.3,
+about what ours are in its scale. Ours was chosen on records of seed 2: among seven pairs on 16 of CIFAR-10, and five
+weights on 16 to 64 of MNIST. The rival was tried there with its defaults, and on CIFAR-10 with these.
 """
 
 from __future__ import annotations
