@@ -111,7 +111,6 @@ def test_fits_are_log_likelihoods_and_records_of_another_label_do_not_fit():
     assert fits[2] == -np.inf
 
 
-
 def prepared(recipe: Recipe) -> tuple[Ldpfl, dict[int, ClientState]]:
     """The recipe's method, and what each client made of its records."""
     federation = wire(recipe)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,6 +39,7 @@ class SearchEffort:
     starts: int = 2
     pace: float = 0.1  #: how far a pixel goes in a step, of its whole range
     smooth: float = 2e-3  #: the weight of total variation
+    smooth_from_noise: float = 0.05  #: the same where gradients are matched without a picture to begin with
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +221,8 @@ def match_gradients(
     Local steps are simulated, and differentiated through. That identified 16 of 16 digits after five steps of rate 0.1,
     and taking the steps' sum for one gradient 9; at rate 0.03 both identified all.
     """
+    if first is None:
+        effort = replace(effort, smooth=effort.smooth_from_noise)
     targets, classes = (each.repeat_interleave(effort.starts, dim=0) for each in (updates, labels))
 
     def losses(pictures: Tensor) -> Tensor:
