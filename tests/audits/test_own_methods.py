@@ -79,7 +79,7 @@ class Sketch(Part):
         return Method.columns(self, plan)
 
 
-class Else(Part):
+class Trusting(Part):
     """The same for a server that adds the noise."""
 
     report_content: ClassVar[ReportContent] = "model for a trusted server"
@@ -87,10 +87,10 @@ class Else(Part):
     class Spec(Part.Spec):
         """Half of the updates, for a trusted server."""
 
-        name: str = tag("else", "half of the updates")
+        name: str = tag("trusting", "half of the updates")
 
         def build(self, blueprint: Blueprint) -> Part:
-            return self.made(Else, blueprint)
+            return self.made(Trusting, blueprint)
 
 
 @pytest.fixture
@@ -135,5 +135,5 @@ def test_reports_that_are_no_parameters_are_left_out(finished):
 
 
 def test_noise_of_a_trusted_server_is_not_taken_for_the_reports_own(finished):
-    own = finished(recipe({"method": {"name": f"{__name__}:Else"}}))
+    own = finished(recipe({"method": {"name": f"{__name__}:Trusting"}}))
     assert attacks(own) == {"membership": 0, "labels": 0, "linking": 0}
