@@ -9,7 +9,7 @@ Every client holds one record and takes as many plain steps as there are epochs.
 sent, the learning rate, pictures of others (`--public`) and what the client sent: its weights, or one randomised bit
 for each of them (`--epsilon`). A record is identified if of 1,000 candidates, itself and 999 others of the data set, it
 is the nearest to the reconstruction. Each line goes to benchmarks/results/leaks.json under its settings; `--show` puts
-them, and those of `benchmarks.membership`, into docs/attacks.md.
+them, and those of `benchmarks.membership`, into docs/attack-strength.md.
 
 `--rival breaching` gives that library, where it is installed (`benchmarks.rivals.breaching_attack`), the same gradients
 of one step, with the labels that our attack infers and as many steps and starts. Its weight of total variation and its
@@ -46,7 +46,7 @@ from sordino.privacy.leaks import Share
 from sordino.randomness import Keystream
 
 RESULTS = Path(__file__).parent / "results" / "leaks.json"
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "attacks.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "attack-strength.md"
 RIVAL = breaching_attack.NAME
 TUNED = f"{RIVAL}, tuned"
 RIVALS = (RIVAL, TUNED)

@@ -20,15 +20,15 @@ from typing import Any
 import torch
 
 import sordino
-from benchmarks.leaks import PAGE
 from benchmarks.simulation import Rows, insert
 from sordino.audits.attack_options import AttackOptions
 from sordino.privacy.leaks import Leak
 from sordino.recipe import Recipe
-from sordino.report.leak_words import ORDER, at_most, variant_words
+from sordino.report.leak_words import ORDER, at_most
 from sordino.report.markup import Markup, element
 
 RESULTS = Path(__file__).parent / "results" / "paper-leaks.json"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "attacks.md"
 PICTURE = PAGE.parent / "images" / "attacks.svg"
 
 
@@ -108,7 +108,7 @@ def _cell(leak: Leak) -> str:
     return f"{leak.share.hits} of {leak.share.trials} ({100 * low:.1f} to {100 * high:.1f} %{bound})"
 
 
-SIDE, GAP, LABELS, LINE = 44, 4, 190, 18
+SIDE, GAP, LABELS, LINE = 44, 4, 160, 18
 
 
 def grid(lines: dict[str, dict[str, Any]]) -> Markup:
@@ -145,7 +145,8 @@ def grid(lines: dict[str, dict[str, Any]]) -> Markup:
 
 
 def _label(leak: Leak) -> str:
-    return {"bare": "without noise", "run": "the paper's noise"}.get(leak.variant, variant_words(leak))
+    words = {"bare": "without noise", "run": "the paper's noise"}
+    return words.get(leak.variant, f"proven at epsilon {leak.figures.get('epsilon', 0):g}")
 
 
 def show() -> None:

@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
-from benchmarks import leaks
+from benchmarks import leaks, paper_leaks
 from benchmarks.simulation import insert
+
+from sordino.privacy.leaks import Leak
 
 RECORDS = leaks.RESULTS.parent
 LINES = json.loads(leaks.RESULTS.read_text())
@@ -20,6 +22,28 @@ def test_the_tables_are_those_recorded(tmp_path):
     assert copy.read_text() != page
     insert(copy, found)
     assert copy.read_text() == page
+
+
+def test_the_papers_table_and_picture_are_those_recorded(tmp_path):
+    page, lines = paper_leaks.PAGE.read_text(), paper_leaks.recorded()
+    copy = tmp_path / "page.md"
+    copy.write_text(re.sub(r"(<!-- papers -->\n)[^<]*", r"\1", page))
+    insert(copy, {"papers": paper_leaks.table(lines)})
+    assert copy.read_text() == page
+    assert paper_leaks.PICTURE.read_text() == paper_leaks.grid(lines) + "\n"
+
+
+def test_what_two_papers_claim_hides_nothing_and_the_same_epsilon_proven_does():
+    """As docs/attacks.md says."""
+    found = {(line["paper"], packed["variant"]): Leak.from_json(packed)
+             for line in paper_leaks.recorded().values() for packed in line["leaks"]
+             if packed["how"].startswith("likeliest")}  # fmt: skip
+    for paper in ("LDPFL", "LDP-FL"):
+        assert found[paper, "run"].share.interval()[0] > 0.7
+    for paper in paper_leaks.recorded():
+        proven = found[paper, "proven"]
+        assert found[paper, "bare"].share.interval()[0] > 0.9
+        assert proven.bound is not None and proven.share.interval()[0] <= proven.bound < 0.3 and not proven.is_violation
 
 
 @pytest.mark.parametrize("data", ["mnist", "cifar-10"])
