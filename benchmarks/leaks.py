@@ -148,18 +148,15 @@ def keep(line: dict[str, Any]) -> None:
 
 
 def table(lines: list[dict[str, Any]]) -> Rows:
-    """The recorded lines as the page has them: one attack at its strongest for each network, then what weakens it."""
-    rows: Rows = [["pictures, network", "what is sent", "attack", "identified among 1,000 (95 % interval)"]]
+    """What is recorded of weights without noise, as the page has it."""
+    rows: Rows = [["pictures, network", "sent after", "attack", "identified (95 % interval)"]]
     for line in lines:
-        if line["epsilon"] is None and line["rounds"] > 1:
-            continue  # the same as one report
-        sent = "weights after 1 step" if line["epochs"] == 1 else f"weights after {line['epochs']} epochs"
-        if line["epsilon"] is not None:
-            reports = f", mean of {line['rounds']} reports" if line["rounds"] > 1 else ""
-            sent = f"one bit a weight, epsilon {line['epsilon']:g} each{reports}"
+        if line["epsilon"] is not None or line["rounds"] > 1:
+            continue  # several reports without noise are the same as one
+        sent = "1 step" if line["epochs"] == 1 else f"{line['epochs']} epochs"
         how = line["how"] if line["public"] else f"{line['how']}, without public pictures"
         low, high = (f"{100 * end:.1f}" for end in line["interval"])
-        share = f"{line['identified']} of {line['records']} ({low} to {high} %)"
+        share = f"{line['identified']}/{line['records']} ({low} to {high} %)"
         rows.append([f"{line['data']}, {line['network']}", sent, how, share])
     return rows
 

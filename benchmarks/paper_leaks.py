@@ -97,15 +97,15 @@ def table(lines: dict[str, dict[str, Any]]) -> Rows:
         searched = [leak for leak in leaks if leak not in listed]
         for own in (searched, listed):
             cells = {leak.variant: _cell(leak) for leak in own}
-            name = f"{line['paper']}, {line['claimed']}"
-            rows.append([name, own[0].how.removesuffix(", clients of one record"), *(cells.get(v, "") for v in ORDER)])
+            name = f"{line['paper']}, {line['claimed']}" if own is searched else ""
+            rows.append([name, own[0].how.partition(",")[0], *(cells.get(variant, "") for variant in ORDER)])
     return rows
 
 
 def _cell(leak: Leak) -> str:
     low, high = leak.share.interval()
     bound = f"; at most {at_most(leak.bound)}" if leak.variant == "proven" else ""
-    return f"{leak.share.hits} of {leak.share.trials} ({100 * low:.1f} to {100 * high:.1f} %{bound})"
+    return f"{leak.share.hits}/{leak.share.trials} ({100 * low:.1f} to {100 * high:.1f} %{bound})"
 
 
 SIDE, GAP, LABELS, LINE = 44, 4, 160, 18
