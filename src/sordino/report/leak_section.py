@@ -56,10 +56,10 @@ def leak_section(folder: RunFolder) -> Markup | None:
 
 
 def _introduction(leaks: Sequence[Leak]) -> str:
-    beside = ["on the reports of this simulation", "on the same reports without protection"]
+    reports = ["the reports of this simulation", "the same reports without protection"]
     if any(leak.variant == "proven" for leak in leaks):
-        beside.append("on those of a proven recipe with the same epsilon, where every client adds its noise by itself")
-    return f"Somebody who sees what the server sees attacks: {listed(beside)}."
+        reports.append("those of a proven recipe with the same epsilon, where every client adds its noise by itself")
+    return f"Somebody who sees what the server sees attacks {listed(reports)}."
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
