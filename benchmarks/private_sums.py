@@ -163,11 +163,11 @@ def goals(found: Found) -> list[list[str]]:
 
 
 def table(found: Found) -> list[list[str]]:
-    """Every rate, and its ratio to the first of its kind."""
+    """Every rate, and its ratio to the first of its kind; a title stands once."""
     rows = [["what", "how", "per second", "of the first"]]
     for title, rates in found.items():
-        first = next(iter(rates.values()))
-        rows += [[title, name, f"{rate:,.0f}", f"{rate / first:.2f}"] for name, rate in rates.items()]
+        first, titles = next(iter(rates.values())), iter([title])
+        rows += [[next(titles, " "), name, f"{rate:,.0f}", f"{rate / first:.2f}"] for name, rate in rates.items()]
     return rows
 
 

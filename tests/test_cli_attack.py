@@ -69,7 +69,7 @@ def test_the_table_shows_found_guessing_and_bound(folder, planted):
         ["membership, likelihood ratio", "this run", "9 of 500, 1.8 % (0.8 to 3.4 %)", "1.0 %", "7.4 %"],
     ]  # fmt: skip
     assert CAVEAT in result.stdout
-    assert "linking: one round" in result.stdout
+    assert "No linking attack: one round." in result.stdout
     assert AttackFile.read(folder).leaks == LEAKS
 
 

@@ -188,7 +188,7 @@ def test_an_attack_of_ones_own_is_named_by_its_address(folder):
     found.write()
     assert [(leak.attack, leak.seed) for leak in found.leaks] == [("most-records", 3)]
     (sentence,) = sentences(AttackFile.read(folder).leaks)
-    assert "of 4 clients the attack names 1 with this run" in sentence
+    assert "of 4 clients the attack names 1 in this run" in sentence
     assert sentence.replace("'", "&#x27;") in (folder / "report.html").read_text()
 
 

@@ -63,9 +63,9 @@ def test_at_most_sixteen_pictures_are_shown_and_that_is_said(folder):
 def test_sentences_have_the_figures_of_every_attack(folder):
     page, said = page_with(folder, LEAKS), sentences(LEAKS)
     assert len(said) == 2
-    for figure in ("32 pictures", "1,000", "31 without", "2 with", "0.1 %"):
+    for figure in ("32 pictures", "1,000", "31 without", "2 in", "0.1 %"):
         assert figure in said[0]
-    for figure in ("500 cases", "1.0 %", "210 without", "9 with", "7.4 %"):
+    for figure in ("500 cases", "1.0 %", "210 without", "9 in", "7.4 %"):
         assert figure in said[1]
     assert all(one.replace("'", "&#x27;") in page.text for one in said)
     assert CAVEAT in page.words
@@ -77,6 +77,19 @@ def test_every_method_of_an_attack_has_a_sentence_of_its_own():
     assert first == sentences(PICTURES)[0]
     assert "closed form" in second and "3 without" in second
     assert "31 of 32" in sentences([PICTURES[0], replace(PICTURES[1], share=Share(1, 8))])[0]
+
+
+def test_a_variant_with_other_candidates_has_its_own_words():
+    proven = reconstruction("proven", 0, deed="pictures, each among 50 candidates, the attack identifies", chance=0.02)
+    (said,) = sentences([*PICTURES, proven])
+    assert "each among 1,000 candidates, the attack identifies 31 without protection and 2 in this run. Guess" in said
+    assert "Of 32 pictures, each among 50 candidates, the attack identifies 0 with a proven recipe. Guessing" in said
+
+
+def test_a_bound_that_rounds_to_everything_is_said_to_exclude_next_to_nothing():
+    (said,) = sentences([replace(PICTURES[1], bound=0.99991)])
+    assert said.endswith("The proof for this run excludes next to nothing.")
+    assert sentences([PICTURES[1]])[0].endswith("The proof for this run excludes nothing.")
 
 
 @pytest.mark.parametrize("attack", ["labels", "linking"])
@@ -103,7 +116,7 @@ def test_curves_are_drawn_in_logarithms_from_a_thousandth_beside_the_bound(folde
 def test_what_did_not_fit_is_said(folder):
     page = page_with(folder, [], ["linking: there is one report of each client"])
     assert TITLE in page.headings()
-    assert "linking: there is one report of each client" in page.words
+    assert "No linking attack: there is one report of each client." in page.words
     assert CAVEAT not in page.words
 
 

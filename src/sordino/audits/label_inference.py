@@ -79,7 +79,7 @@ class LabelInference(RunAttack):
 
     def deed(self, leak: Leak) -> str:
         """Pairs of a client and a class are guessed."""
-        return "guesses whether a client has a class the attack gets right"
+        return "guesses whether a client has a class, the attack gets right"
 
 
 def last_layer(layout: ParameterLayout, classes: int) -> Columns | None:

@@ -56,7 +56,7 @@ class Linking(RunAttack):
 
     def deed(self, leak: Leak) -> str:
         """Senders are named, of reports or of messages."""
-        return f"{'messages' if leak.how == 'timing' else 'reports'} the attack names the sender of"
+        return f"{'messages' if leak.how == 'timing' else 'reports'}, the attack names the sender of"
 
 
 def _by_value(run: FinishedRun, asked: AttackOptions) -> list[Leak]:

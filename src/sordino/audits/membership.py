@@ -120,7 +120,7 @@ class MembershipInference(RunAttack):
 
     def deed(self, leak: Leak) -> str:
         """Members are told."""
-        return "cases of a record that was trained on the attack tells, at about 1 % of false alarms,"
+        return "cases where the client trained on the record, the attack finds, at about 1 % of false alarms,"
 
 
 def tell(run: FinishedRun, asked: AttackOptions, effort: ShadowEffort) -> tuple[Leak, ...]:

@@ -77,7 +77,7 @@ class Reconstruction(RunAttack):
         """What is identified, and among how many."""
         candidates = leak.figures.get("candidates")
         among = f", each among {count(candidates)} candidates," if candidates else ""
-        return f"{'pictures' if leak.originals else 'records'}{among} the attack identifies"
+        return f"records{among} the attack identifies"
 
 
 def _from_updates(run: FinishedRun, asked: AttackOptions) -> Iterator[Leak]:

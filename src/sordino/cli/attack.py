@@ -33,7 +33,9 @@ def attack(
             metavar="ATTACK", help=f"{_KNOWN}, or your own as package.module:Class; may be repeated. Default: all."
         ),
     ] = None,
-    client: Annotated[int | None, typer.Option(help="Whom to attack. Default: each attack chooses clients.")] = None,
+    client: Annotated[
+        int | None, typer.Option(help="Number of the client to attack. Default: each attack chooses.")
+    ] = None,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="More restarts, steps and shadow models: hours rather than minutes.")
     ] = False,
@@ -45,8 +47,8 @@ def attack(
 ) -> None:
     """See what the server could learn: attack what the clients of a finished simulation sent.
 
-    reconstruction rebuilds records from a report and looks for them among others. membership tells who was trained on.
-    labels infers the labels of a client's records. linking recognises a client by its reports.
+    reconstruction rebuilds records from a report and looks for them among others. membership tells which records a
+    client trained on. labels tells which classes a client has. linking recognises a client by its reports.
 
     Each row says how often an attack was right, with its 95 % interval: on the reports without protection, and on those
     of this run; beside it what guessing gets and the most that is proven possible. An attack is a lower bound: a better
@@ -95,7 +97,7 @@ def _folder(run: Path) -> Path:
 
 def print_attacks(found: Attacks) -> None:
     """The table, a sentence for each attack, and how far both can be relied on."""
-    from sordino.report.leak_words import CAVEAT, ordered, sentences
+    from sordino.report.leak_words import CAVEAT, left_out_words, ordered, sentences
 
     folder = found.run.folder.path
     if found.leaks:
@@ -104,8 +106,8 @@ def print_attacks(found: Attacks) -> None:
         for sentence in sentences(found.leaks):
             typer.echo(sentence)
         typer.echo(CAVEAT)
-    for words in found.left_out:
-        typer.echo(f"Not attacked: {words}")
+    for one in found.left_out:
+        typer.echo(left_out_words(one))
     typer.echo(f"{duration(found.seconds)}. Written: {folder / 'attacks.json'} and {folder / 'report.html'}")
 
 

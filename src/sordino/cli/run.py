@@ -502,10 +502,10 @@ def sweep(
     ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a recipe for every combination of settings and every seed, then compare.
+    r"""Run a recipe for every combination of settings and every seed, then compare.
 
     The same command goes on where an interrupted sweep stopped: finished runs are kept, a half-finished one is resumed.
-    On a Ray cluster several runs are computed at the same time. A recipe's [attacks] are made on each run at the end.
+    On a Ray cluster several runs are computed at the same time. A recipe's \[attacks] are made on each run at the end.
     """
     check_place(workers, device)
     compute_in_one_thread()

@@ -15,6 +15,7 @@ from sordino.report.leak_words import (
     at_most,
     by_method,
     found_words,
+    left_out_words,
     ordered,
     sentences,
     share_words,
@@ -29,6 +30,7 @@ from sordino.report.words import capital, count, decimal, listed
 
 TITLE = "What the server could see"
 _MOST_PICTURES, _ABREAST = 16, 8  #: shown of each attack, and beside each other on a phone
+LIKENESS = "Likeness (SSIM): 1 means the same picture."
 _LEAST = 1e-3  #: where the axes of curves begin
 
 
@@ -49,15 +51,15 @@ def leak_section(folder: RunFolder) -> Markup | None:
         charts(*_curves(leaks)),
         element("p", CAVEAT, class_="quiet") if leaks else None,
         folded("All attacks in figures", _figures(leaks)) if leaks else None,
-        *(element("p", f"Not attacked: {words}", class_="quiet") for words in found.left_out),
+        *(element("p", left_out_words(one), class_="quiet") for one in found.left_out),
     )
 
 
 def _introduction(leaks: Sequence[Leak]) -> str:
-    beside = ["on the reports of this simulation", "on the same reports without protection"]
+    reports = ["the reports of this simulation", "the same reports without protection"]
     if any(leak.variant == "proven" for leak in leaks):
-        beside.append("on those of a proven recipe with the same epsilon, where every client adds its noise by itself")
-    return f"Attacks by somebody who sees what the server sees: {listed(beside)}."
+        reports.append("those of a proven recipe with the same epsilon, where every client adds its noise by itself")
+    return f"Somebody who sees what the server sees attacks {listed(reports)}."
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
@@ -88,8 +90,9 @@ def _strip(originals: Sequence[str], leaks: Sequence[Leak]) -> Markup:
         )
         for band in (range(shown)[k : k + _ABREAST] for k in range(0, shown, _ABREAST))
     ]
-    some = f"The first {count(shown)} of {count(len(originals))}." if shown < len(originals) else ""
-    caption = element("figcaption", element("h3", capital(leaks[0].how)), element("p", some) if some else None)
+    notes = [f"The first {count(shown)} of {count(len(originals))}."] if shown < len(originals) else []
+    notes += [LIKENESS] if any(figure_of(leak, "ssim") is not None for leak in leaks) else []
+    caption = element("figcaption", element("h3", title(leaks[0])), element("p", " ".join(notes)) if notes else None)
     return element("figure", caption, element("div", *bands, class_="strips"), class_="chart")
 
 
@@ -125,7 +128,7 @@ def _curve(leaks: Sequence[Leak]) -> Markup:
         if leak.limit
     ]
     series.append(Series("guessing", ((_LEAST, _LEAST), (1.0, 1.0))))
-    x, y = _axis("false alarms (log scale)"), _axis("told rightly (log scale)")
+    x, y = _axis("false alarms (log scale)"), _axis("found (log scale)")
     note = "A line above guessing shows a leak. No attack gets beyond what is proven possible."
     return plots.line_chart(title(leaks[0]), series, x, y, note)
 

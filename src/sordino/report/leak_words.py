@@ -28,15 +28,15 @@ def variant_words(leak: Leak) -> str:
             return f"a proven recipe{_at_epsilon(leak)}"
 
 
-def _noise_words(leak: Leak) -> str:
+def _within(leak: Leak) -> str:
     """The same within a sentence."""
     match leak.variant:
         case "bare":
             return "without protection"
         case "run":
-            return "with this run's noise"
+            return "in this run"
         case "proven":
-            return f"with a proven recipe's noise{_at_epsilon(leak)}"
+            return f"with a proven recipe{_at_epsilon(leak)}"
 
 
 def _at_epsilon(leak: Leak) -> str:
@@ -64,16 +64,32 @@ def title(leak: Leak) -> str:
 
 
 def sentences(leaks: Sequence[Leak]) -> list[str]:
-    """One for each attack and method: what it got in every variant, beside guessing and the bound."""
-    return [_sentence(own) for own in by_method(leaks)]
+    """A few for each attack and method: what it got in every variant, beside guessing and the bound."""
+    return [f"{title(own[0])}: {_results(own)}" for own in by_method(leaks)]
 
 
-def _sentence(leaks: Sequence[Leak]) -> str:
+def left_out_words(left_out: str) -> str:
+    """`name: why`, the form in which `attacks.json` has it, as a sentence."""
+    name, _, why = left_out.partition(": ")
+    return f"No {name} attack: {why}."
+
+
+def _results(leaks: Sequence[Leak]) -> str:
+    """Variants with the same words together: others have, for instance, more candidates."""
+    alike: dict[str, list[Leak]] = {}
+    for leak in leaks:
+        alike.setdefault(leak.deed or DEED, []).append(leak)
+    results = " ".join(_result(deed, own) for deed, own in alike.items())
+    return " ".join(
+        [results[0].lower() + results[1:], *(_bound_words(leak) for leak in leaks if leak.variant != "bare")]
+    )
+
+
+def _result(deed: str, leaks: Sequence[Leak]) -> str:
     same = len({leak.share.trials for leak in leaks}) == 1
-    hits = [f"{_hits(leak, alone=same)} {_noise_words(leak)}" for leak in leaks]
-    first, of = leaks[0], count(leaks[0].share.trials) if same else "the"
-    said = f"{title(first)}: of {of} {first.deed or DEED} {listed(hits)}. Guessing gets {_guessing(leaks)}."
-    return " ".join([said, *(_bound_words(leak) for leak in leaks if leak.variant != "bare")])
+    hits = [f"{_hits(leak, alone=same)} {_within(leak)}" for leak in leaks]
+    of = count(leaks[0].share.trials) if same else "the"
+    return f"Of {of} {deed} {listed(hits)}. Guessing gets {_guessing(leaks)}."
 
 
 def _guessing(leaks: Sequence[Leak]) -> str:
@@ -81,7 +97,7 @@ def _guessing(leaks: Sequence[Leak]) -> str:
     shares = [share_words(leak.chance) for leak in leaks]
     if len(set(shares)) == 1:
         return shares[0]
-    return listed([f"{share} {_noise_words(leak)}" for leak, share in zip(leaks, shares, strict=True)])
+    return listed([f"{share} {_within(leak)}" for leak, share in zip(leaks, shares, strict=True)])
 
 
 def _hits(leak: Leak, *, alone: bool) -> str:
@@ -89,13 +105,15 @@ def _hits(leak: Leak, *, alone: bool) -> str:
 
 
 def _bound_words(leak: Leak) -> str:
-    whose = _noise_words(leak)
+    whose = "this run" if leak.variant == "run" else f"a proven recipe{_at_epsilon(leak)}"
     if leak.bound is None:
-        return f"No bound is proven {whose}."
+        return f"No bound is proven for {whose}."
     if leak.bound >= 1:
-        return f"The proof excludes nothing {whose}."
+        return f"The proof for {whose} excludes nothing."
+    if at_most(leak.bound) == at_most(1.0):
+        return f"The proof for {whose} excludes next to nothing."
     alarms = " at the false alarms measured" if leak.curve else ""
-    return f"At most {at_most(leak.bound)} is proven possible {whose}{alarms}."
+    return f"At most {at_most(leak.bound)} is proven possible for {whose}{alarms}."
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -127,6 +145,7 @@ __all__ = [
     "at_most",
     "by_method",
     "found_words",
+    "left_out_words",
     "ordered",
     "sentences",
     "share_words",
