@@ -43,7 +43,7 @@ class PictureProgress(Progress):
             self.remove_task(task)
 
     def watch(self, pictures: Tensor) -> None:
-        """Show pictures `[N, 1 or 3, height, width]`, as many as there is room for; no tables, and no other channels."""
+        """Show pictures `[N, 1 or 3, height, width]`, as many as there is room for; no tables or other channels."""
         coloured = self.console.color_system in ("256", "truecolor")
         if self.disable or not coloured or pictures.ndim != 4 or pictures.shape[1] not in (1, 3):
             return
