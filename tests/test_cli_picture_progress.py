@@ -54,3 +54,24 @@ def test_records_of_a_table_are_not_shown():
     with PictureProgress(terminal()) as progress:
         progress.watch(torch.zeros(3, 5))
         assert shown(progress) == 0
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_pictures_of_other_channels_are_not_shown(channels):
+    with PictureProgress(terminal()) as progress:
+        progress.watch(torch.zeros(3, channels, 5, 5))
+        assert shown(progress) == 0
+
+
+def test_pixels_that_are_no_numbers_are_black():
+    text = blocks(torch.full((1, 1, 2, 1), torch.nan))
+    assert text.get_style_at_offset(Console(), 0).color.get_truecolor() == (0, 0, 0)
+
+
+def test_what_is_refused_on_its_way_leaves_neither_bars_nor_pictures_behind():
+    with PictureProgress(terminal()) as progress:
+        items = progress.track([1, 2], "Reconstructing")
+        next(items)
+        progress.watch(PICTURES)
+        items.close()
+        assert not progress.tasks and shown(progress) == 0

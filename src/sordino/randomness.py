@@ -141,6 +141,11 @@ def _check_field(name: str, value: int, bits: int) -> None:
         raise InvalidInput(f"{name} must be a whole number from 0 to 2^{bits}-1, got {value!r}")
 
 
+def another_seed(seed: int, number: int) -> int:
+    """The seed so many further on; after the last comes the first."""
+    return (seed + number) % 2**64
+
+
 def simulation_key(seed: int) -> bytes:
     """The key of a simulation: SHA-256 of a fixed prefix and the seed as eight little-endian bytes."""
     if not isinstance(seed, int) or not 0 <= seed < 2**64:

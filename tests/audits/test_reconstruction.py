@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from sordino.audits import candidate_likelihood, proven_twin, reconstruction
+from sordino.audits import bit_decoder, candidate_likelihood, likeliest_update, proven_twin, reconstruction
 from sordino.audits.attack_options import AttackOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.gradient_matching import LocalSteps, SearchEffort, invert_features
 from sordino.audits.linear_decoder import decode, decode_noisy
 from sordino.audits.reconstruction import reconstruct
 from sordino.audits.reconstruction_game import RecordPool, leak_of, pool_beside, proven_bound
+from sordino.audits.run_attack import attack as attack_run
 from sordino.audits.update_attack import MATCHED, UpdateAttack
-from sordino.errors import InvalidInput
+from sordino.errors import BoundViolated, InvalidInput
 from sordino.learning import datasets, models
+from sordino.mechanisms.noise import GaussianNoise
+from sordino.methods import private_head
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.leaks import Leak, identification_bound
 from sordino.recipe import Recipe
@@ -190,6 +193,45 @@ def test_the_likeliest_candidate_is_named_where_noise_is_weak(
     assert found["run"].figures["candidates"] == 1000 and not found["run"].pictures
 
 
+GAUSSIAN: dict[str, Any] = {
+    "method": {
+        "name": "fedavg", "upload": "update", "range": {"kind": "fixed", "radius": 1.0},
+        "mechanism": {"name": "gaussian", "calibration": "analytic", "delta": 1e-5, "norm": "l2"},
+    },
+    "clients": {"epsilon": 2.0},
+}  # fmt: skip
+
+
+def test_noise_that_is_left_out_is_a_violated_bound(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = finished(**GAUSSIAN), AttackOptions()
+    with_noise = by_variant(tuple(likeliest_update.attack(run, 0, asked)))["run"]
+    assert with_noise.bound is not None and with_noise.bound < 0.05 and not with_noise.is_violation
+    drawn = GaussianNoise.draw
+    monkeypatch.setattr(GaussianNoise, "draw", lambda self, words: 0 * drawn(self, words))
+    assert by_variant(tuple(likeliest_update.attack(run, 0, asked)))["run"].is_violation
+    with pytest.raises(BoundViolated, match="likeliest candidate"):
+        attack_run(run.folder.path, ["reconstruction"])
+
+
+def test_the_twins_noise_left_out_is_a_violated_bound(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = private_head._noise
+    monkeypatch.setattr(private_head, "_noise", lambda *given: 0 * drawn(*given))
+    (leak,) = proven_twin.attack(finished(**TWO_POINTS), 0, AttackOptions(), np.arange(8))
+    assert leak.is_violation
+
+
+def test_a_small_data_set_has_candidates_too(finished: Run) -> None:
+    run = finished(**TWO_POINTS, data={"source": "digits", "train_limit": 20, "test_limit": 10})
+    for leak in likeliest_update.attack(run, 0, AttackOptions()):
+        assert leak.figures["candidates"] == 15
+
+
+def test_the_largest_seed_is_a_seed(finished: Run) -> None:
+    run, asked = finished(**TWO_POINTS), AttackOptions(seed=2**64 - 1)
+    assert len(tuple(likeliest_update.attack(run, 0, asked))) == 2
+    assert proven_twin.attack(run, 0, asked, np.arange(8))
+
+
 def test_where_all_training_records_are_the_clients_own_nothing_is_proven_of_them(finished: Run) -> None:
     """Candidates of the test set were never as likely as theirs."""
     found = by_variant(
@@ -252,6 +294,24 @@ def test_randomised_records_are_decoded(finished: Run) -> None:
     assert named["proven"].share.hits <= 3 and named["proven"].bound < 0.003  # 0.2 are expected: exceeded once in 10^4
 
 
+def test_the_record_of_a_client_that_has_no_other_is_decoded_as_any(finished: Run) -> None:
+    """Labels weigh as much beside one record as beside many."""
+    public, attacked = torch.rand(50, 6), torch.rand(8, 6)
+    labels = torch.arange(50) % 3
+    many = bit_decoder._labelled((public, labels), (attacked, labels[:8]))[1]
+    one = bit_decoder._labelled((public, labels), (attacked[:1], labels[:1]))[1]
+    assert one.isfinite().all() and torch.equal(one[0], many[0])
+
+
+def test_a_client_that_holds_nearly_all_records_leaves_none_to_learn_from(finished: Run) -> None:
+    run = finished(
+        **{**RECIPES["ldpfl"], "split": {"kind": "iid", "clients": 1}},
+        data={"source": "digits", "train_limit": 20, "test_limit": 1},
+    )
+    with pytest.raises(InvalidInput, match="none are left to learn from"):
+        reconstruct(run, AttackOptions())
+
+
 def test_sums_are_attacked_as_sums(finished: Run) -> None:
     found = reconstruct(finished(method={**DIGITS["method"], "channel": {"kind": "summed"}}), AttackOptions())
     alone = by_variant(found, "one record")
@@ -304,3 +364,51 @@ def test_a_run_has_a_twin_that_proves_its_epsilon(finished: Run) -> None:
 @pytest.mark.parametrize("recipe", [{}, HEAD])
 def test_a_run_without_an_epsilon_or_with_a_proven_head_has_no_twin(finished: Run, recipe: dict[str, Any]) -> None:
     assert "proven" not in by_variant(reconstruct(finished(**recipe), AttackOptions()))
+
+
+# --- data of one's own ------------------------------------------------------------------------------------------------
+
+ABOUT: dict[str, Any] = {"classes": ["no", "yes"], "mean": [0.0], "std": [1.0]}
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int64)
+
+
+def test_data_of_ones_own_may_have_the_name_of_a_known_set(finished: Run, tmp_path: Path) -> None:
+    x, y = table()
+    np.savez(tmp_path / "digits.npz", x_train=x[:150], y_train=y[:150], x_test=x[150:], y_test=y[150:])
+    run = finished(**TWO_POINTS, data={"source": str(tmp_path / "digits.npz"), **ABOUT})
+    assert run.federation.dataset.name == "digits"
+    (leak,) = proven_twin.attack(run, 0, AttackOptions(), np.arange(8))
+    assert leak.bound is not None
+
+
+def test_records_without_a_test_set_are_attacked(finished: Run, tmp_path: Path) -> None:
+    rows = [f"{','.join(map(str, x))},{ABOUT['classes'][y]}" for x, y in zip(*table(), strict=True)]
+    (tmp_path / "own.csv").write_text("\n".join(["a,b,c,d,e,answer", *rows]))
+    run = finished(
+        **TWO_POINTS,
+        data={"source": str(tmp_path / "own.csv"), "label": "answer", **ABOUT},
+        evaluation={"private": {"share": 0.25, "every": 2, "target": {"epsilon": 4.0, "delta": 1e-5}}},
+    )
+    assert not len(run.federation.dataset.test)
+    found = by_variant(reconstruct(run, AttackOptions()), "")
+    assert set(found) == {"bare", "run", "proven"} and found["proven"].bound < 0.01
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_twin_stands_for_no_more_than_it_proves(finished: Run, tmp_path: Path, declared: bool) -> None:
+    """Nobody has declared that a column's own code sees one record at a time."""
+    lines = [f"{1950 + k % 70}-05-01,{ABOUT['classes'][k % 2]}" for k in range(120)]
+    (tmp_path / "own.csv").write_text("\n".join(["born,answer", *lines]))
+    columns = {"born": {"kind": "tests.learning.test_columns:Year", "first": 1950}}
+    file = str(tmp_path / "own.csv")
+    run = finished(
+        **TWO_POINTS,
+        data={"source": file, "label": "answer", "classes": ABOUT["classes"], "columns": columns, "test": file},
+        model={"name": "logistic", "per_record": declared},
+    )
+    found = proven_twin.attack(run, 0, AttackOptions(), np.arange(8))
+    assert [leak.bound is not None for leak in found] == [True] * declared

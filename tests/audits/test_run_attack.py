@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import sordino
@@ -180,6 +181,17 @@ class Stranger(Guesser):
         return LABELS
 
 
+class Unreadable(Guesser):
+    def carry_out(self, run, asked):
+        return (replace(super().carry_out(run, asked)[0], chance=float("nan")),)
+
+
+class Counting(Guesser):
+    def carry_out(self, run, asked):
+        hits = np.array([True, False])
+        return (replace(super().carry_out(run, asked)[0], share=Share(hits.sum(), np.int64(len(hits)))),)
+
+
 GUESSER = f"{__name__}:Guesser"
 
 
@@ -212,6 +224,20 @@ def test_an_attack_that_gives_the_leaks_of_another_is_left_out(folder):
     found = attack(folder, [f"{__name__}:Stranger"])
     assert found.leaks == ()
     assert found.left_out[0].startswith("most-records: ")
+
+
+def test_a_leak_that_could_not_be_read_again_does_not_spoil_the_file(folder):
+    attack(folder, [GUESSER]).write()
+    found = attack(folder, [f"{__name__}:Unreadable"])
+    assert found.leaks == () and "no report can show" in found.left_out[0]
+    found.write()
+    assert AttackFile.read(folder).left_out == found.left_out
+
+
+def test_numbers_of_numpy_are_written_as_numbers(folder):
+    attack(folder, [f"{__name__}:Counting"]).write()
+    (leak,) = AttackFile.read(folder).leaks
+    assert leak.share == Share(1, 2)
 
 
 def test_a_recipe_names_attacks_of_ones_own_and_says_so():

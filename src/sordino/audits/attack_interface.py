@@ -18,6 +18,7 @@ from sordino.parts import registry
 from sordino.parts.shipped import SHIPPED
 from sordino.parts.words import nearest
 from sordino.privacy.leaks import Leak
+from sordino.report.attack_file import check_leak
 from sordino.report.words import listed
 
 NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -42,7 +43,13 @@ class RunAttack(ABC):
         found = self.carry_out(run, asked)
         if strange := [leak.attack for leak in found if leak.attack != self.name]:
             raise InvalidInput(f"the attack {self.name} gave a leak of {strange[0]!r}: give its own name there")
-        return tuple(replace(leak, deed=self.deed(leak)) for leak in found)
+        named = tuple(replace(leak, deed=self.deed(leak)) for leak in found)
+        for leak in named:
+            try:
+                check_leak(leak)
+            except (ValueError, TypeError) as error:
+                raise InvalidInput(f"the attack {self.name} gave a leak that no report can show: {error}") from error
+        return named
 
 
 def find_attack(name: str) -> RunAttack:

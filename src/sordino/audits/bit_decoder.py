@@ -22,13 +22,12 @@ from sordino.audits.finished_run import FinishedRun
 from sordino.audits.linear_decoder import decode
 from sordino.audits.reconstruction_game import SHOWN, RecordPool, Rows, leak_from_hits, leak_of, pool_beside
 from sordino.errors import InvalidInput
-from sordino.learning.cohort import ClientData
 from sordino.methods import extractors
 from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import ClientState
 from sordino.methods.randomised_records import LABELS, RECORDS
 from sordino.privacy.leaks import Leak, Variant
-from sordino.randomness import Keystream
+from sordino.randomness import Keystream, another_seed
 from sordino.runs.checkpoint import Belongings
 
 HOW = "linear decoder of randomised records"
@@ -51,6 +50,10 @@ def attack(run: FinishedRun, asked: AttackOptions) -> tuple[Leak, ...]:
     rng = np.random.default_rng([asked.seed, 5])
     beside, equal = pool_beside(run, asked.seed, part)
     pool, public = beside.without_public(MANY_PUBLIC if asked.thorough else PUBLIC)
+    if len(public) < 2:
+        raise InvalidInput(
+            f"client {client} holds all records but {len(pool) - len(part)}: none are left to learn from"
+        )
     order = rng.permutation(len(part))[: MANY_RECORDS if asked.thorough else RECORDS_ATTACKED]
     targets = part[order]
     pictures = pool.pictures(public)
@@ -109,27 +112,27 @@ def _seen(
     both = [pool.records(own) for own in (public, targets)]
     features = [extractors.features_of(method.extractor, own.x, kept) for own in both]
     if variant == "bare":
-        return _labelled(torch.from_numpy(features[0]), both[0].y), _labelled(torch.from_numpy(features[1]), both[1].y)
+        return _labelled(*((torch.from_numpy(values), own.y) for values, own in zip(features, both, strict=True)))
     drawn = method.records.randomise(
-        features[0], both[0].y.numpy(), client, Keystream.simulation(seed + 2**20, [client], 0)
+        features[0], both[0].y.numpy(), client, Keystream.simulation(another_seed(seed, 2**20), [client], 0)
     )
     own = {name: value[order] for name, value in kept.items() if name in (RECORDS, LABELS)}
-    return _values(method, drawn), _values(method, own)
+    data = [method.records.data(one, torch.device("cpu")) for one in (drawn, own)]
+    if data[0].x.dtype != torch.uint8:
+        return data[0].x.float(), data[1].x.float()
+    return _labelled(*((_bits(one.x)[:, : method.records.shape[0]], one.y) for one in data))
 
 
-def _values(method: Ldpfl, kept: ClientState) -> Tensor:
-    """Randomised records as numbers; bits with their labels."""
-    data: ClientData = method.records.data(kept, torch.device("cpu"))
-    if data.x.dtype != torch.uint8:
-        return data.x.float()
-    bits = (data.x.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return _labelled(bits.flatten(1)[:, : method.records.shape[0]].float(), data.y)
+def _bits(packed: Tensor) -> Tensor:
+    """`[n, 8 b]` numbers of bytes `[n, b]`."""
+    return ((packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1).flatten(1).float()
 
 
-def _labelled(values: Tensor, labels: Tensor) -> Tensor:
-    """Values beside their labels, which travel in the clear: as large as all values together."""
-    spread = values.std(0).square().sum().sqrt().clamp_min(1e-6)
-    return torch.cat([values, spread * functional.one_hot(labels, LARGEST_LABEL + 1)], dim=1)
+def _labelled(public: tuple[Tensor, Tensor], attacked: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Values beside their labels, which travel in the clear: as large as all values of the public ones together."""
+    spread = public[0].std(0, correction=0).square().sum().sqrt().clamp_min(1e-6)
+    hot = [spread * functional.one_hot(labels, LARGEST_LABEL + 1) for _, labels in (public, attacked)]
+    return torch.cat([public[0], hot[0]], dim=1), torch.cat([attacked[0], hot[1]], dim=1)
 
 
 __all__ = ["attack"]

@@ -28,7 +28,7 @@ from sordino.audits.server_view import rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.leaks import Leak, Variant
-from sordino.randomness import Keystream
+from sordino.randomness import Keystream, another_seed
 from sordino.wire.messages import Plan
 
 HOW = "likeliest candidate, all other records known"
@@ -73,7 +73,7 @@ def attack(
 def _pictures(known: SumsLessKnown, pool: RecordPool, rows: Rows, shown: Rows, rounds: int) -> Tensor:
     """What a linear decoder makes of sums with the records `shown` in them: it learns from all other candidates."""
     others = ~np.isin(rows, shown)
-    sums = replace(known, candidates=pool.records(shown), seed=known.seed + 1)  # other noise than for the guesses
+    sums = replace(known, candidates=pool.records(shown), seed=another_seed(known.seed, 1))  # other noise than before
     decoded = decode_noisy(
         torch.from_numpy(known.parts[others]), pool.pictures(rows[others]).flatten(1),
         torch.from_numpy(sums.left(np.arange(len(shown)), rounds)), known.variance(rounds),

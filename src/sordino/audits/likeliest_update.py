@@ -22,6 +22,7 @@ from sordino.audits.reconstruction_game import RecordPool, Rows, leak_from_hits,
 from sordino.audits.server_view import Reporters, is_mixed, rounds_of
 from sordino.learning.cohort import ClientData
 from sordino.privacy.leaks import Leak, Variant
+from sordino.randomness import another_seed
 
 BEFORE_MIXING = "likeliest candidate, reports before they are mixed"
 RECORDS, MANY_RECORDS = 64, 512  #: records that are attacked, quickly and thoroughly
@@ -37,8 +38,9 @@ Float64s = NDArray[np.float64]
 def attack(run: FinishedRun, client: int, asked: AttackOptions) -> Iterator[Leak]:
     """Give clients one of the candidates, drawn at random, and look for it."""
     pool = RecordPool(run.federation.dataset, asked.seed)
-    most = max(2, min(pool.candidates, len(pool) - OWN, VALUES // run.federation.layout.size))
-    drawn = pool.draw(most + OWN)
+    learnt = min(OWN, len(pool) // 2)
+    most = max(2, min(pool.candidates, len(pool) - learnt, VALUES // run.federation.layout.size))
+    drawn = pool.draw(most + learnt)
     rows, own = drawn[:most], drawn[most:]
     count, rounds = (MANY_RECORDS, MANY_ROUNDS) if asked.thorough else (RECORDS, ROUNDS)
     chosen = np.random.default_rng([asked.seed, 6]).integers(0, most, count)
@@ -81,7 +83,7 @@ class Updates:
         """`[K, d]`: of clients that hold these records; other `draws` have other noise."""
         records = self._pool.records(rows)
         data = [ClientData(records.x[k : k + 1], records.y[k : k + 1]) for k in range(len(rows))]
-        found = self._reporters.updates(self._client, data, self._rounds, self._seed + draws)
+        found = self._reporters.updates(self._client, data, self._rounds, another_seed(self._seed, draws))
         return np.asarray(found.double().numpy())
 
 

@@ -33,16 +33,21 @@ class PictureProgress(Progress):
     def track(self, items: Sequence[T], what: str, /, **_: Any) -> Iterator[T]:  # type: ignore[override]
         """The items one by one; what was found for one of them is gone with the next."""
         task = self.add_task(what, total=len(items))
-        for item in items:
-            yield item
-            self.advance(task)
+        try:
+            for item in items:
+                yield item
+                self.advance(task)
+                self._pictures = None
+        finally:  # an attack that is refused on its way leaves nothing behind for the next
             self._pictures = None
-        self.remove_task(task)
+            self.remove_task(task)
 
     def watch(self, pictures: Tensor) -> None:
-        """Show pictures `[N, 1 or 3, height, width]`, as many as there is room for, and no tables."""
+        """Show pictures `[N, 1 or 3, height, width]`, as many as there is room for; no tables or other channels."""
         coloured = self.console.color_system in ("256", "truecolor")
-        if self.disable or not coloured or pictures.ndim != 4 or max(pictures.shape[2:]) > LARGEST:
+        if self.disable or not coloured or pictures.ndim != 4 or pictures.shape[1] not in (1, 3):
+            return
+        if max(pictures.shape[2:]) > LARGEST:
             return
         room = min(MOST, len(pictures), (self.console.width + 1) // (pictures.shape[3] + 1))
         self._pictures = blocks(pictures[:room]) if room else None
@@ -56,7 +61,7 @@ class PictureProgress(Progress):
 
 def blocks(pictures: Tensor) -> Text:
     """Pictures beside each other, two rows of pixels a line."""
-    values = (255 * pictures.detach().cpu().clamp(0, 1)).round().int()
+    values = (255 * pictures.detach().cpu().nan_to_num().clamp(0, 1)).round().int()
     values = values.expand(-1, 3, -1, -1).permute(0, 2, 3, 1)  # [N, height, width, 3]
     black = [[0, 0, 0]] * values.shape[2]
     text = Text()

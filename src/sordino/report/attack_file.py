@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sordino.errors import InvalidInput
 from sordino.privacy.leaks import VARIANTS, Leak
-from sordino.report.records import to_page
+from sordino.report.records import plain, to_page
 from sordino.storage.files import write_whole
 
 FILE = "attacks.json"
@@ -59,6 +59,13 @@ class AttackFile:
         )
 
 
+def check_leak(leak: Leak) -> None:
+    """Refuse a leak that could not be read again once it is written: it would take all others in the file with it."""
+    written = plain(leak.to_json())
+    assert isinstance(written, dict)
+    _checked(Leak.from_json(written))
+
+
 def _checked(leak: Leak) -> Leak:
     """The same leak; a ValueError where a page could not show it."""
     named = isinstance(leak.attack, str) and _NAME.fullmatch(leak.attack) and isinstance(leak.deed, str)
@@ -82,4 +89,4 @@ def figure_of(leak: Leak, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-__all__ = ["FILE", "AttackFile", "figure_of"]
+__all__ = ["FILE", "AttackFile", "check_leak", "figure_of"]
