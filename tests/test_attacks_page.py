@@ -33,12 +33,12 @@ def test_the_papers_table_and_picture_are_those_recorded(tmp_path):
     assert paper_leaks.PICTURE.read_text() == paper_leaks.grid(lines) + "\n"
 
 
-def test_what_two_papers_claim_hides_nothing_and_the_same_epsilon_proven_does():
+def test_what_three_papers_claim_hides_nothing_and_the_same_epsilon_proven_does():
     """As docs/attacks.md says."""
     found = {(line["paper"], packed["variant"]): Leak.from_json(packed)
              for line in paper_leaks.recorded().values() for packed in line["leaks"]
              if packed["how"].startswith("likeliest")}  # fmt: skip
-    for paper in ("LDPFL", "LDP-FL"):
+    for paper in ("LDPFL", "LDP-Fed", "LDP-FL"):
         assert found[paper, "run"].share.interval()[0] > 0.7
     for paper in paper_leaks.recorded():
         proven = found[paper, "proven"]
