@@ -131,7 +131,7 @@ def damaged(name, value):
         "{", "[]", "{}", '{"leaks": [1], "left_out": []}', damaged("attack", "a guess"), damaged("chance", "often"),
         damaged("bound", 2.0), damaged("share", {"hits": 3, "trials": 2}), damaged("share", {"hits": 0.5, "trials": 2}),
         damaged("pictures", ['"><script>']), damaged("curve", [[0.1]]), damaged("curve", [[0.1, float("nan")]]),
-        damaged("surplus", 1), damaged("figures", 3),
+        damaged("surplus", 1), damaged("figures", 3), "[" * 100_000, '{"leaks": [], "left_out": "none"}',
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_said_and_the_page_is_still_made(folder, text):

@@ -32,11 +32,13 @@ class AttackFile:
         path = folder / FILE
         try:
             packed = json.loads(path.read_bytes())
+            if not isinstance(packed["left_out"], list):
+                raise InvalidInput(f"left_out is no list: {packed['left_out']!r}")
             leaks = tuple(_checked(Leak.from_json(one)) for one in packed["leaks"])
             return cls(leaks, tuple(map(str, packed["left_out"])))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidInput(
                 f"{path} is damaged ({type(error).__name__}: {error}): `sordino attack` writes it anew"
             ) from None
