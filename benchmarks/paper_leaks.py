@@ -122,7 +122,7 @@ def grid(lines: dict[str, dict[str, Any]]) -> Markup:
         )
         rows = {leak.variant: (_label(leak), leak.pictures) for leak in reversed(own)}
         shown = [("original", first.originals), *(rows[variant] for variant in ORDER if variant in rows)]
-        blocks.append(element("text", f"{line['paper']}: epsilon {line['claimed']}", x=0.0, y=top + LINE, class_="b"))
+        blocks.append(element("text", f"{line['paper']}, claimed: {line['claimed']}", x=0.0, y=top + LINE, class_="b"))
         top += LINE + 2 * GAP
         for label, pictures in shown:
             blocks.append(element("text", label, x=0.0, y=top + SIDE / 2 + 4))

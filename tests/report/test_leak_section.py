@@ -11,7 +11,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.leaks import Leak, Share
 from sordino.report.attack_file import FILE, AttackFile
 from sordino.report.leak_section import TITLE
-from sordino.report.leak_words import CAVEAT, at_most, sentences, share_words
+from sordino.report.leak_words import CAVEAT, at_most, headline, sentences, share_words
 from sordino.report.page import report_page
 from tests.report.leaks import LEAKS, MEMBERS, ORIGINALS, PICTURES, reconstruction
 from tests.report.pages import Page
@@ -51,6 +51,17 @@ def test_a_proven_variant_has_a_row_of_its_own(folder):
     page = page_with(folder, [*PICTURES, reconstruction("proven", 0)])
     assert len(images(page)) == 4 * 12
     assert "2.8 %" in sentences([reconstruction("proven", 0)])[0]
+
+
+def test_the_strongest_attack_on_this_run_leads_beside_the_proven_recipe(folder):
+    strong = replace(PICTURES[1], how="likeliest candidate", share=Share(30, 32))
+    page = page_with(folder, [*PICTURES, strong, reconstruction("proven", 0, figures={"epsilon": 0.5})])
+    lead = (
+        "The strongest attack identifies 30 of 32 records in this run and 0 of 32 with a proven recipe at epsilon 0.5."
+    )
+    assert headline([*PICTURES, strong, reconstruction("proven", 0, figures={"epsilon": 0.5})]) == lead
+    assert lead in page.words
+    assert headline(MEMBERS) is None
 
 
 def test_at_most_sixteen_pictures_are_shown_and_that_is_said(folder):

@@ -97,12 +97,14 @@ def _folder(run: Path) -> Path:
 
 def print_attacks(found: Attacks) -> None:
     """The table, a sentence for each attack, and how far both can be relied on."""
-    from sordino.report.leak_words import CAVEAT, left_out_words, ordered, sentences
+    from sordino.report.leak_words import CAVEAT, headline, left_out_words, ordered, sentences
 
     folder = found.run.folder.path
     if found.leaks:
         columns = [*left("attack", "reports"), *right("right (95 % interval)", "guessing", "proven: at most")]
         print_table(f"Attacks on {folder}", columns, map(_row, ordered(found.leaks)))
+        if lead := headline(found.leaks):
+            typer.echo(lead)
         for sentence in sentences(found.leaks):
             typer.echo(sentence)
         typer.echo(CAVEAT)

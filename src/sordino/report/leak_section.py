@@ -15,6 +15,7 @@ from sordino.report.leak_words import (
     at_most,
     by_method,
     found_words,
+    headline,
     left_out_words,
     ordered,
     sentences,
@@ -45,6 +46,7 @@ def leak_section(folder: RunFolder) -> Markup | None:
     leaks = ordered(found.leaks)
     return section(
         TITLE,
+        element("p", element("b", lead)) if (lead := headline(leaks)) else None,
         element("p", _introduction(leaks)) if leaks else None,
         bullets(sentences(leaks)) if leaks else None,
         *_strips(leaks),

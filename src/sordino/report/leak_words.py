@@ -63,6 +63,17 @@ def title(leak: Leak) -> str:
     return f"{capital(leak.attack)} ({leak.how})"
 
 
+def headline(leaks: Sequence[Leak]) -> str | None:
+    """The strongest reconstruction from this run's reports, beside that from a proven recipe's; None without any."""
+    rebuilt = [leak for leak in leaks if leak.attack == "reconstruction" and leak.variant == "run"]
+    if not rebuilt:
+        return None
+    best = max(rebuilt, key=lambda leak: leak.share.interval()[0])
+    hits = [f"{_hits(best, alone=False)} records in this run"]
+    hits += [f"{_hits(leak, alone=False)} {_within(leak)}" for leak in leaks if leak.variant == "proven"]
+    return f"The strongest attack identifies {listed(hits)}."
+
+
 def sentences(leaks: Sequence[Leak]) -> list[str]:
     """A few for each attack and method: what it got in every variant, beside guessing and the bound."""
     return [f"{title(own[0])}: {_results(own)}" for own in by_method(leaks)]
@@ -145,6 +156,7 @@ __all__ = [
     "at_most",
     "by_method",
     "found_words",
+    "headline",
     "left_out_words",
     "ordered",
     "sentences",
