@@ -15,10 +15,10 @@ def decode(seen: Tensor, pictures: Tensor, unknown: Tensor) -> Tensor:
     Ridge regression in its dual form, `N` equations whatever `v`; its strength is the best on a fifth of the known.
     """
     held = len(seen) // 5
-    trial, left = Ridge(seen[held:], pictures[held:]), pictures[:held].double()
+    trial, left = KnownPictures(seen[held:], pictures[held:]), pictures[:held].double()
     products = trial.products(seen[:held])
     errors = {strength: (trial.pixels(products, strength) - left).square().mean() for strength in STRENGTHS}
-    whole = Ridge(seen, pictures)
+    whole = KnownPictures(seen, pictures)
     return whole.pixels(whole.products(unknown), min(STRENGTHS, key=lambda strength: float(errors[strength])))
 
 
@@ -27,12 +27,12 @@ def decode_noisy(seen: Tensor, pictures: Tensor, unknown: Tensor, variance: floa
 
     The linear decoder with the least mean squared error: the more noise, the nearer the mean of the known pictures.
     """
-    ridge = Ridge(seen, pictures)
+    ridge = KnownPictures(seen, pictures)
     return ridge.pixels(ridge.products(unknown), LEAST, variance)
 
 
-class Ridge:
-    """What is seen of known pictures, and these pictures."""
+class KnownPictures:
+    """What is seen of known pictures, and these pictures: a ridge regression from one to the other."""
 
     def __init__(self, seen: Tensor, pictures: Tensor) -> None:
         self._centre, self._level = seen.double().mean(0), pictures.double().mean(0)
