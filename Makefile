@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 # Each process gets its tests in one piece, so that what a file shares is made once; whoever is done takes from the others.
 SPREAD := --dist worksteal
 # Processes of `make test`, each with a gigabyte: twice as many as a small machine has processors, since many tests wait.
-WORKERS ?= 4
+WORKERS ?= 3
 # Where Python may write no bytecode, each of the hundreds of processes of the tests compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -255,10 +255,10 @@ def test_too_many_nodes_are_the_relays_end_and_not_the_coordinators(listening, m
 
 
 def test_a_message_of_a_million_empty_parts_is_refused_at_once():
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(InvalidInput):
         relaying._decode(relaying._MESSAGE.pack(kind=Call.PULL, blobs=[b"{}"], rest=bytes(4 * 10**6)))
-    assert time.monotonic() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_a_reply_that_is_too_large_is_an_error_of_its_node_alone(path, monkeypatch):

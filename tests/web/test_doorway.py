@@ -457,7 +457,7 @@ def test_a_participant_that_never_reads_is_cut_off_over_tls_too(tmp_path, certif
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path, certified, scheme):
     found = hosted(tmp_path, {**LARGE, "rounds.count": 1, "split.clients": 1})
-    site = Site({"demo": found}, Limits(sending=0.3, slowest=20_000))
+    site = Site({"demo": found}, Limits(sending=1.2, slowest=20_000))  # a busy machine may stand still for a second
     place, trust = None, None
     if scheme == "https":
         place, trust = certified, ssl.create_default_context(cafile=str(certified.certificate))
@@ -467,8 +467,8 @@ def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path, certified, 
             more = ear.recv(40_000)
             assert more
             heard += len(more)
-            time.sleep(0.03)
-        assert time.monotonic() - began > 0.6  # it was looked at twice
+            time.sleep(0.07)
+        assert time.monotonic() - began > 2.4  # it was looked at twice
         assert found.fleet.connected == {0}
 
 
@@ -725,13 +725,13 @@ def test_the_requests_of_one_address_have_their_turn_and_hold_up_no_other(tmp_pa
     asked = b"GET /api/federations/demo HTTP/1.1\r\nHost: x\r\n\r\n"
     with server(hosted(tmp_path, THREE), limits=Limits(places=5, requests=5, requests_burst=1)) as port:
         began = time.monotonic()
-        with slow(port, asked * 25) as pipelined:  # ten at once, then ten a second
+        with slow(port, asked * 45) as pipelined:  # ten at once, then ten a second
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, 5, ("127.0.0.2", 0))) as other:
                 other.request("GET", "/api/server")
                 assert other.getresponse().status == 200
-            assert time.monotonic() - began < 1.2
-            assert answers(pipelined, 25) == [200] * 25
-        assert time.monotonic() - began > 1.4
+            assert time.monotonic() - began < 3.2
+            assert answers(pipelined, 45) == [200] * 45
+        assert time.monotonic() - began > 3.4
 
 
 def test_what_is_long_of_a_federation_is_encoded_once(tmp_path, monkeypatch):
