@@ -20,7 +20,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.fleets.workers import local
 from sordino.mechanisms import Box, NoisySums, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
-from sordino.methods.upload import ReportSum, Upload
+from sordino.methods.upload import ReportSum, Same, Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.amplification import shuffled_bits
 from sordino.privacy.guarantee import (
@@ -590,9 +590,13 @@ def test_the_chance_of_a_breach_is_taken_off_delta():
     assert row.pure == rows[SERVER, Adjacency.COORDINATE].pure, "without a delta, nothing rests on neighbours"
 
 
+BITS = Upload(builder, [1.0] * MANY, 3, clients=MANY, what="bits")
+SHARED = Upload(Same(NoisySums(1.0, 20, 3.0)), None, 3, clients=MANY, what="sums")
+
+
 def test_bits_that_may_be_seen_one_by_one_have_no_better_figure():
     local = Guarantee(SERVER, Adjacency.CLIENT, RandomizedBit(2**30, 1), "a bit")
-    found = [guarantee(release(local), Assurance(50, breach), weighed=False) for breach in (0.0, 1e-9, 1e-4)]
+    found = [guarantee(release(local), Assurance(50, breach), BITS) for breach in (0.0, 1e-9, 1e-4)]
     rows = [{row.adversary: row.proven for row in Statement.of([own]).rows} for own in found]
     proven = [row[summed(50)] for row in rows]
     assert proven[0] < proven[1] < proven[2] == rows[2][SERVER]
@@ -600,7 +604,7 @@ def test_bits_that_may_be_seen_one_by_one_have_no_better_figure():
 
 def test_the_chances_of_all_rounds_are_taken_off_delta():
     local = Guarantee(SERVER, Adjacency.CLIENT, RandomizedBit(2**30, 1), "a bit")
-    own = guarantee(release(local), Assurance(50, 1e-6), weighed=False)
+    own = guarantee(release(local), Assurance(50, 1e-6), BITS)
     made = Statement.of_groups([(ClientSet(), [(own, 3)])])
     (row,) = (row for row in made.rows if row.adversary == summed(50))
     assert row.proven == shuffled_bits(bit_epsilon(2**30), 50, 1e-5 - math.nextafter(3e-6, 1), 3).upper
@@ -613,14 +617,56 @@ def test_where_a_class_may_be_small_or_large_a_breach_is_counted():
     assert [a.breach for a in rule.assurances(given.method, SelectCount(k=70))] == [BREACH, 0.0]
 
 
-def test_what_a_method_says_of_sums_is_not_proven_where_neighbours_are_drawn():
-    own = release(
-        Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
-        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
+def shared_noise(bits: int | None) -> Release:
+    """A release of which every silo adds a part of the noise, and what its method says of the sum."""
+    return release(
+        Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(3.0), "one silo's noise"),
+        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise", bits),
     )
-    first, second = guarantee(own, Assurance(5, BREACH), weighed=False).guarantees
+
+
+def test_what_a_method_says_of_sums_is_not_proven_where_neighbours_are_drawn():
+    own = shared_noise(20)
+    first, second = guarantee(own, Assurance(5, BREACH), SHARED).guarantees
     assert first == own.guarantees[0]
     assert isinstance(second.loss, Infinite) and "sparse_from" in second.loss.why
+
+
+def test_noise_that_is_shared_is_proven_for_sums_in_its_own_ring():
+    own = shared_noise(20)
+    assert guarantee(own, Assurance(5), SHARED) == own
+    for bits, sums in ((21, SHARED), (20, BITS)):
+        _, second = guarantee(shared_noise(bits), Assurance(5), sums).guarantees
+        assert isinstance(second.loss, Infinite)
+
+
+def test_noise_that_is_shared_hides_nothing_in_a_sum_without_a_modulus():
+    first, second = guarantee(shared_noise(None), Assurance(5), BITS).guarantees
+    assert (second.adversary, second.loss, second.basis) == (summed(9), first.loss, first.basis)
+
+
+def test_shared_noise_is_summed_modulo_its_power_of_two_and_a_session_in_z_is_refused():
+    """What a server proposes in its place, for as many clients, no client joins."""
+    rule, plan = Summed.Spec(threshold=0.9), Plan("test", 1)
+    agreed = rule.session(plan, SHARED.tally(), 0, MANY)
+    assert (agreed.modulus, agreed.bits, agreed.low, agreed.high, agreed.is_sparse) == (20, 20, 0, 0, False)
+    ordinary = rule.session(plan, BITS.tally(), 0, MANY)
+    assert (ordinary.modulus, ordinary.high) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"modulus": 0, "low": -(2**19), "high": 2**19 - 1}, {"modulus": 48}, {"modulus": 8}], ids=str
+)
+def test_the_ring_is_not_for_the_server_to_say(changes):
+    given = work(CLIENTS, build=lambda epsilon: NoisySums(1.0, 20, 3.0))
+    own = members(given)
+    message = invited(given)
+    own.begin(message)
+    assert own.answer("keys", 0, message)
+    message = invited(given, attempt="another", **changes)
+    own.begin(message)
+    with pytest.raises(SumRefused):
+        own.answer("keys", 0, message)
 
 
 # --- who can be summed ------------------------------------------------------------------------------------------------
@@ -743,22 +789,14 @@ def release(*guarantees: Guarantee) -> Release:
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
     local = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(1.0), "the Gaussian mechanism")
-    (first, second) = guarantee(release(local), Assurance(5), weighed=False).guarantees
+    (first, second) = guarantee(release(local), Assurance(5), BITS).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
 
 def test_nothing_proven_stays_nothing():
     local = Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none")
-    (_, second) = guarantee(release(local), Assurance(5), weighed=False).guarantees
+    (_, second) = guarantee(release(local), Assurance(5), BITS).guarantees
     assert isinstance(second.loss, Infinite) and second.loss.why.startswith("no noise (seen in a sum only")
-
-
-def test_a_method_that_speaks_of_sums_itself_is_left_alone():
-    own = release(
-        Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
-        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
-    )
-    assert guarantee(own, Assurance(5), weighed=False) is own
 
 
 # --- simulated clients without masks ----------------------------------------------------------------------------------

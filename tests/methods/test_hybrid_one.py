@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from sordino.channels.secure_sum import Summed
 from sordino.learning.cohort import ClientData
 from sordino.mechanisms import NoisySums
-from sordino.methods.hybrid_one import HybridOne, WrappedTally
+from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.upload import ReportSum
 from sordino.privacy.accountant import compose
@@ -132,15 +133,19 @@ def test_the_sum_of_six_uploads_has_six_shares_of_noise() -> None:
 
 
 def test_a_sum_that_wraps_around_is_read_around_zero() -> None:
+    """Two silos whose numbers add up to 2^m + 5: what is known of the sum is 5."""
     method = method_of()
-    tally = method.tally(method.plan(method.init(), "test"))
-    assert isinstance(tally, WrappedTally)
+    plan = method.plan(method.init(), "test")
+    tally = method.tally(plan)
     mechanism = tally.upload.mechanisms[0]
     assert isinstance(mechanism, NoisySums)
-    assert all(found.basis.endswith(f"modulo 2^{mechanism.bits}") for found in release(method).guarantees)
-    half = 1 << (mechanism.bits - 1)
-    total = np.full(650, 2 * half + 5)
-    tally.add_sum(ReportSum(0, (0, 1), total, 10))
+    rule = method.spec.channel
+    assert isinstance(rule, Summed.Spec)
+    session, half = rule.session(plan, tally, 0, 6), 1 << (mechanism.bits - 1)
+    assert session.modulus == mechanism.bits
+    assert {g.modulus for g in release(method).guarantees} == {mechanism.bits, None}
+    assert all(g.basis.endswith(f"modulo 2^{mechanism.bits}") for g in release(method).guarantees)
+    tally.add_sum(ReportSum(0, (0, 1), session.decoded(np.full(650, 2 * half + 5), 2), 10))
     assert tally.mean() == pytest.approx(np.full(650, 5 * mechanism.unit / 2), rel=1e-6)
     assert mechanism.wrapped(np.array([half, -half - 1, 3])).tolist() == [-half, half - 1, 3]
 

@@ -70,7 +70,7 @@ def _sent(
         for k, request in server.requests(step).items():
             answer = clients[k].answer(step, request, vectors[k] if step == "masked" else None)
             if step == "masked":
-                body = answer[-session.values * session.bits // 8 :]
+                body = answer[-session.vector_bytes :]
                 yield k, secagg._unpacked(body, session)
             else:
                 server.receive(step, k, answer)

@@ -15,6 +15,10 @@ From t answers the server has every b_v of U3 and every s_v^SK of those that dro
 sum of the y_u. On a sparse graph (`neighbours`) u draws k of the others with its keys, shares its secrets among these
 alone, and masks and confirms with these and with those who drew u; it unmasks once t of its k have confirmed.
 
+The sum is one in the ring Z/2^k. Where silos share a noise, k is the `modulus` that the session names, k bits leave for
+a value, and more is never known of the sum: what a silo adds is hidden by the others' noise in the ring, not in Z. Else
+k is so large that the sum cannot wrap around, and is known in Z.
+
 Both sides are steps on bytes, without clocks or sockets; docs/secure-aggregation.md says whom it withstands. Where the
 paper signs, pairs of clients authenticate to each other with the keys they agreed on: whoever vouches for the public
 keys (`Identity`) thereby vouches for everything.
@@ -54,7 +58,9 @@ Words = NDArray[np.unsignedinteger]
 STEPS = ("keys", "shares", "masked", "confirm", "unmask")
 MOST_CLIENTS = 2**16
 MOST_BITS = 64
+MOST_MODULUS = 62
 TILE = 2**17  #: bytes of a mask made at a time: they stay in the processor's cache
+PIECE = 2**14  #: values packed at a time; a multiple of 8, so that pieces end with a byte
 
 _SUM = Layout(b"SS", "a message of a secure sum", "16sI", kinds=range(len(STEPS)), blobs=1)  # session, client; clients
 _KEY, _SIGNATURE = 32, 64
@@ -84,13 +90,14 @@ class Session:
     group: int  #: which of the round's sums
     subject: str  #: what the values are an answer to: a plan's digest
     values: int
-    low: int  #: no client's value is below this
+    low: int  #: no client's value is below this; 0 in a ring that the session names
     high: int  #: nor above this
     clients: int  #: invited
     threshold: int
     attempt: str = ""  #: a sum that is begun anew has a new name, and shares no message with the one before
     neighbours: int = 0  #: k, drawn by each client to hold shares of its secrets; 0 where all clients do
     quorum: int = 0  #: how many of the neighbours must stay with it; 0 where it is the threshold
+    modulus: int = 0  #: m of sums that are known modulo 2^m alone; 0 where they cannot wrap around
 
     def __post_init__(self) -> None:
         texts = ("federation", "subject", "attempt")
@@ -113,9 +120,19 @@ class Session:
             )
         if not self.is_sparse and (self.neighbours, self.quorum) != (0, 0):
             raise InvalidInput(f"without neighbours there is no quorum of them, got {self.neighbours}, {self.quorum}")
-        if self.values < 1 or self.high <= self.low or self.round < 0 or self.group < 0:
-            raise InvalidInput("a session needs values >= 1, low < high, round >= 0 and group >= 0")
-        if self.bits > MOST_BITS or max(-self.low, self.high) * self.clients >= 2**63:
+        if self.values < 1 or self.round < 0 or self.group < 0:
+            raise InvalidInput("a session needs values >= 1, round >= 0 and group >= 0")
+        if self.modulus:
+            if not 1 <= self.modulus <= MOST_MODULUS or (self.low, self.high) != (0, 0):
+                raise InvalidInput(
+                    f"a sum modulo 2^m has an m from 1 to {MOST_MODULUS}, and low = high = 0, got 2^{self.modulus}, "
+                    f"{self.low} and {self.high}"
+                )
+            if self.is_sparse:
+                raise InvalidInput("noise is shared among all clients of a sum: no neighbours are drawn in its ring")
+        elif self.high <= self.low:
+            raise InvalidInput(f"a sum that has no modulus needs low < high, got {self.low} and {self.high}")
+        elif self.bits > MOST_BITS or max(-self.low, self.high) * self.clients >= 2**63:
             raise InvalidInput(
                 f"sums of {self.clients} numbers from {self.low} to {self.high} need more than {MOST_BITS} bits: keep "
                 "fewer decimals, or add up fewer clients"
@@ -123,8 +140,13 @@ class Session:
 
     @property
     def bits(self) -> int:
-        """k: sums are taken modulo 2^k, whole bytes, so large that no sum can wrap around."""
-        return -(-(self.clients * (self.high - self.low)).bit_length() // 8) * 8
+        """k: sums are taken modulo 2^k; without a modulus, whole bytes and so large that no sum can wrap around."""
+        return self.modulus or -(-(self.clients * (self.high - self.low)).bit_length() // 8) * 8
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a masked vector."""
+        return -(-self.values * self.bits // 8)
 
     @property
     def is_sparse(self) -> bool:
@@ -150,15 +172,30 @@ class Session:
             return neighbours.honest(self.clients, self.colluders)
         return self.threshold - self.colluders
 
+    def decoded(self, total: NDArray[np.integer], clients: int) -> Int64s:
+        """The sum of so many clients' vectors, given modulo 2^k or more.
+
+        Where a modulus is named, around zero; else as the only sum in Z that it can be.
+        """
+        lowest = -(1 << (self.modulus - 1)) if self.modulus else clients * self.low
+        above = total.astype(np.uint64) - np.uint64(lowest % 2**64)
+        above &= np.uint64(2**self.bits - 1)
+        if not self.modulus and int(above.max()) > clients * (self.high - self.low):
+            raise SumLost(
+                f"the sum holds a number that {clients} clients cannot have made: one of them sent a value out of "
+                "range or a false share"
+            )
+        return above.astype(np.int64) + lowest
+
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all of it: messages of another session are recognised."""
         return hashlib.sha256(b"sordino secure sum v1" + self.encode()).digest()
 
     def encode(self) -> bytes:
-        """Canonical JSON; a sum without neighbours does not speak of them."""
-        found = asdict(self)
-        return canonical(found if self.is_sparse else {k: v for k, v in found.items() if k not in _OF_NEIGHBOURS})
+        """Canonical JSON; a sum without neighbours does not speak of them, nor one without a modulus of that."""
+        unspoken = (*(() if self.is_sparse else _OF_NEIGHBOURS), *(() if self.modulus else ("modulus",)))
+        return canonical({name: value for name, value in asdict(self).items() if name not in unspoken})
 
     def is_common(self, step: str) -> bool:
         """Whether all clients are sent the same in this step."""
@@ -330,17 +367,32 @@ def _add_mask(total: Words, key: bytes, sign: int) -> None:
 
 
 def _packed(words: Words, session: Session) -> bytes:
-    """k bits of every word: what lies above has no meaning modulo 2^k."""
-    lanes = words.view(np.uint8).reshape(-1, words.itemsize)
-    return lanes[:, : session.bits // 8].tobytes()
+    """k bits of every value, and nothing of what its word holds above them; the last byte is filled up with zeros."""
+    lanes, bits = words.view(np.uint8).reshape(-1, words.itemsize), session.bits
+    if bits % 8 == 0:
+        return lanes[:, : bits // 8].tobytes()
+    pieces = (lanes[first : first + PIECE] for first in range(0, len(lanes), PIECE))
+    return b"".join(
+        np.packbits(np.unpackbits(piece, axis=1, count=bits, bitorder="little"), bitorder="little").tobytes()
+        for piece in pieces
+    )
 
 
 def _unpacked(sent: bytes, session: Session) -> Words:
-    width, form = session.bits // 8, _words(session)
-    if len(sent) != session.values * width:
-        raise SumRefused(f"{session.values} masked values have {session.values * width} bytes, got {len(sent)}")
-    lanes = np.zeros((session.values, form.itemsize), np.uint8)
-    lanes[:, :width] = np.frombuffer(sent, np.uint8).reshape(session.values, width)
+    bits, form = session.bits, _words(session)
+    if len(sent) != session.vector_bytes:
+        raise SumRefused(f"{session.values} masked values have {session.vector_bytes} bytes, got {len(sent)}")
+    lanes, given = np.zeros((session.values, form.itemsize), np.uint8), np.frombuffer(sent, np.uint8)
+    if bits % 8 == 0:
+        lanes[:, : bits // 8] = given.reshape(session.values, bits // 8)
+        return lanes.reshape(-1).view(form)
+    if (padding := -session.values * bits % 8) and given[-1] >> (8 - padding):
+        raise SumRefused("the bits behind the last masked value must be zero: the message was damaged or forged")
+    for first in range(0, session.values, PIECE):
+        count = min(PIECE, session.values - first)
+        part = given[first * bits // 8 :][: -(-count * bits // 8)]
+        spread = np.unpackbits(part, count=count * bits, bitorder="little").reshape(count, bits)
+        lanes[first : first + count, : -(-bits // 8)] = np.packbits(spread, axis=1, bitorder="little")
     return lanes.reshape(-1).view(form)
 
 
@@ -428,7 +480,7 @@ class SumClient:
     @classmethod
     def restored(cls, kept: Mapping[str, Any], identity: Identity | None = None) -> SumClient:
         """The client that `kept` described; what an earlier version kept is refused."""
-        if "holders" not in kept:
+        if "holders" not in kept or "modulus" not in kept["session"]:
             raise SumRefused("this client stopped in a sum that an earlier version began: the sum has to begin anew")
         own = cls(
             Session(**kept["session"]), kept["client"], identity=identity, invited=kept["invited"],
@@ -614,12 +666,9 @@ def _refuse_strangers(members: Iterable[int], known: Iterable[int], what: str) -
 
 
 def _checked_vector(vector: Int64s | None, session: Session) -> Int64s:
+    """A vector of the right form; its values are none of the sum's business, which takes them modulo 2^k."""
     if vector is None or vector.shape != (session.values,) or vector.dtype != np.int64:
         raise InvalidInput(f"this sum is of int64 vectors [{session.values}]")
-    if vector.min() < session.low or vector.max() > session.high:
-        raise InvalidInput(
-            f"this sum is of numbers from {session.low} to {session.high}, got {vector.min()} to {vector.max()}"
-        )
     return vector
 
 
@@ -810,7 +859,7 @@ class SumServer:
         return dict(zip(receivers, _pieces(rest, len(receivers), _SEALED), strict=True))
 
     def _read_masked(self, client: int, rest: bytes) -> dict[int, bytes]:
-        end = max(0, len(rest) - self.session.values * self.session.bits // 8)
+        end = max(0, len(rest) - self.session.vector_bytes)
         tags = self._read_tags(client, rest[:end], self._sealed)
         self._sum += _unpacked(rest[end:], self.session)
         return tags
@@ -852,7 +901,7 @@ class SumServer:
             if secret >= 2 ** (8 * shamir.SECRET_BYTES):
                 raise SumLost(f"the shares of client {client}'s secret do not fit together: a client sent a false one")
             self._take_off(total, client, secret.to_bytes(shamir.SECRET_BYTES, "big"))
-        return self._decoded(total)
+        return self.session.decoded(total, len(self._survivors))
 
     def _take_off(self, total: Words, client: int, secret: bytes) -> None:
         """The self-mask of a client in the sum, or all masks that others made with one that dropped out."""
@@ -865,16 +914,3 @@ class SumServer:
         for other in self._survivors.intersection(self._peers(client)):
             mask = _derive(_agree(private, self._roster[other].mask), b"mask", self._context)
             _add_mask(total, mask, -1 if client > other else +1)
-
-    def _decoded(self, total: Words) -> Int64s:
-        """Numbers modulo 2^k as the only sums of so many clients that they can be."""
-        count, session = len(self._survivors), self.session
-        lowest = count * session.low
-        above = total.astype(np.uint64) - np.uint64(lowest % 2**64)
-        above &= np.uint64(2**session.bits - 1)
-        if int(above.max()) > count * (session.high - session.low):
-            raise SumLost(
-                f"the sum holds a number that {count} clients cannot have made: one of them sent a value out of range "
-                "or a false share"
-            )
-        return above.astype(np.int64) + lowest

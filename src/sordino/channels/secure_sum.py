@@ -3,6 +3,7 @@
 Only outputs of one mechanism can be added, so every class of clients has a sum of its own; the five steps of `secagg`
 are run for all of them at once, and the first request carries the plan. Reports are added as whole numbers: bits and
 integers as they are, so that the sum is the very one that the direct channel leads to, and reals with so many decimals.
+Where silos share a noise (`NoisySums`), the sum is one modulo 2^m, and of the sum in Z nothing is known.
 A class whose sum is lost (too few clients stayed) does not count in that round, and nothing of it is known.
 """
 
@@ -133,7 +134,7 @@ class Summed(Channel):
             return None if found is None or found.size * WORTHWHILE > clients else found
 
         def _may_draw(self, clients: int, upload: Upload, group: int) -> bool:
-            return clients >= self.sparse_from and not isinstance(upload.mechanisms[group], NoisySums)
+            return clients >= self.sparse_from and not modulus(upload, group)
 
         @property
         def fewest(self) -> int:
@@ -177,11 +178,12 @@ class Summed(Channel):
 
         def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
             """The sum of one class in one round; one that is begun anew has another name for the attempt."""
-            low, high = tally.span(group, self.digits)
+            ring = modulus(tally.upload, group)
+            low, high = (0, 0) if ring else tally.span(group, self.digits)
             drawn = self.neighbourhood(clients, tally.upload, group)
             return Session(
                 plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
-                self.least(clients), attempt, *((drawn.size, drawn.quorum) if drawn else ()),
+                self.least(clients), attempt, *((drawn.size, drawn.quorum) if drawn else (0, 0)), ring,
             )  # fmt: skip
 
         def build(self, recipe: Recipe, method: Method) -> Summed:
@@ -199,11 +201,10 @@ class Summed(Channel):
 
         def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
             assurances = self.assurances(method, recipe.method.selection)
-            weighed = first_tally(method).upload.samples
 
             def releases(plan: Plan) -> Sequence[Sequence[Release]]:
-                found = method.releases(plan)
-                return PerClass(len(found), lambda c: [guarantee(own, assurances[c], weighed) for own in found[c]])
+                found, upload = method.releases(plan), method.tally(plan).upload
+                return PerClass(len(found), lambda c: [guarantee(own, assurances[c], upload) for own in found[c]])
 
             return releases
 
@@ -225,6 +226,12 @@ class Summed(Channel):
         yield from sums.found()
 
 
+def modulus(upload: Upload, group: int) -> int:
+    """m, where the clients of a class share a noise and their sum is known modulo 2^m alone; else 0."""
+    mechanism = upload.mechanisms[group]
+    return mechanism.bits if isinstance(mechanism, NoisySums) else 0
+
+
 class UnmaskedSums(Channel):
     """The same sums where all clients are simulated: nobody is there from whom masks would hide a report."""
 
@@ -233,7 +240,8 @@ class UnmaskedSums(Channel):
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan; a class of which too few stayed has none."""
-        tally, digits = self._method.tally(Plan.decode(plan)), self._rule.digits
+        told = Plan.decode(plan)
+        tally, digits = self._method.tally(told), self._rule.digits
         groups = tally.classes(clients)
         of = {client: group for group, members in groups.items() for client in members}
         totals = {group: np.zeros(tally.summands, np.int64) for group in groups}
@@ -248,7 +256,8 @@ class UnmaskedSums(Channel):
             elif len(there[group]) < least:
                 yield Lost(group, f"{len(there[group])} of {len(members)} clients stayed, and {least} are needed")
             else:
-                yield ReportSum(group, tuple(sorted(there[group])), totals[group], digits)
+                session, added = self._rule.session(told, tally, group, len(members)), tuple(sorted(there[group]))
+                yield ReportSum(group, added, session.decoded(totals[group], len(added)), digits)
 
 
 def _too_few(group: int, clients: int, rule: Summed.Spec) -> str:
@@ -455,30 +464,34 @@ class _Round:
     invited: Mapping[int, frozenset[int]]
 
 
-def guarantee(release: Release, assurance: Assurance, weighed: bool) -> Release:
+def guarantee(release: Release, assurance: Assurance, upload: Upload) -> Release:
     """The same release with what holds against a server that sees sums only, with so many honest clients in each.
 
     Of bits, such a server sees how many of the honest clients' are one: as much as behind a shuffler of so many. For
     everything else, and for bits that are multiplied by sample counts, nothing better than the local guarantee is
-    proven. A method that knows better (its release says something of sums already) is left alone, unless neighbours are
-    drawn: its figure is one of the complete graph.
+    proven. A method that knows better (its release says something of sums already) is left alone where it speaks of the
+    modulus that its sums have, unless neighbours are drawn: its figure is one of the complete graph.
     """
     if any(g.adversary.kind == "summed" for g in release.guarantees):
-        return (
-            replace(release, guarantees=tuple(map(_on_sparse_graph, release.guarantees)))
-            if assurance.breach
-            else release
-        )
-    more = (_summed_guarantee(g, assurance, weighed) for g in release.guarantees if g.adversary == SERVER)
+        moduli = {modulus(upload, group) for group in range(len(upload.strengths))}
+        return replace(release, guarantees=tuple(_in_ring(g, moduli, assurance) for g in release.guarantees))
+    more = (_summed_guarantee(g, assurance, upload.samples) for g in release.guarantees if g.adversary == SERVER)
     return replace(release, guarantees=(*release.guarantees, *(g for g in more if g is not None)))
 
 
-def _on_sparse_graph(known: Guarantee) -> Guarantee:
+def _in_ring(known: Guarantee, moduli: set[int], assurance: Assurance) -> Guarantee:
+    """What a method knows of its sums, if they are taken as it says; noise that is shared hides nothing in others."""
     if known.adversary.kind != "summed" or isinstance(known.loss, Infinite):
         return known
-    why = (
-        "proven for sums in which every client deals with all others: set method.channel.sparse_from above their number"
-    )
+    if assurance.breach:
+        why = (
+            "proven for sums in which every client deals with all others: set method.channel.sparse_from above their "
+            "number"
+        )
+    elif moduli != {known.modulus or 0}:
+        why = "proven for sums modulo another number than these are taken by"
+    else:
+        return known
     return replace(known, loss=Infinite(why), basis="none")
 
 

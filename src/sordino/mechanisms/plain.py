@@ -140,9 +140,14 @@ class ClipOnly(NoPrivacy):
 
 
 class NoisySums(NoPrivacy):
-    """Whole numbers modulo 2^bits that are private already: a silo's noisy sum in grid steps of length `unit`."""
+    """Whole numbers modulo 2^bits that are private already: a silo's noisy sum in grid steps of length `unit`.
+
+    Where silos share the noise, what they send is added up modulo 2^bits too (`channels/secure_sum.py`): a sum of such
+    numbers in Z would tell how often each silo wrapped around.
+    """
 
     name: ClassVar[str] = "noisy sums"
+    most_bits: ClassVar[int] = 62  #: twice such a number still fits 64 bits
     bounded: ClassVar[bool] = True
     in_pages: ClassVar[bool] = False
 

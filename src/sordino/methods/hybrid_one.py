@@ -2,15 +2,15 @@
 learning", AISec 2019): DP-SGD in every silo under a secure sum, each silo adding only a part of the noise.
 
     each round t:   each silo k:   s_k <- sum of clipped gradients at w_t, in whole grid steps
-                                   send s_k + N_Z(0, 4^b) modulo 2^m into a secure sum
-                    server:        gets the sum alone;   w_{t+1} <- one step of the optimiser along sum / batches
+                                   send s_k + N_Z(0, 4^b) into a secure sum modulo 2^m
+                    server:        gets that sum alone;   w_{t+1} <- one step of the optimiser along sum / batches
 
 As long as h silos in a sum are honest (keep to the protocol, keep their noise to themselves), their discrete Gaussian
 noises add up to one of sqrt(h) 2^b steps (Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism", ICML
-2021). Nothing comes between a silo's noise and the sum; the step of the optimiser and the modulus come after it and
-cost accuracy at most. h is the fewest that a sum has in it less those who may side with the server. Whoever sees a
-silo's own upload, the secure sum being broken, sees it under the noise of that silo alone: that guarantee is stated
-beside the other.
+2021). Nothing comes between a silo's noise and the sum, which is known in the ring Z/2^m alone: whether a silo wrapped
+around, nobody learns. The step of the optimiser comes after it and costs accuracy at most. h is the fewest that a sum
+has in it less those who may side with the server. Whoever sees a silo's own upload, the secure sum being broken, sees
+it under the noise of that silo alone: that guarantee is stated beside the other.
 """
 
 from __future__ import annotations
@@ -29,24 +29,15 @@ from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
-from sordino.methods.upload import Draw, ReportSum, Same, Tally, Upload
+from sordino.methods.upload import Draw, Same, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.parts.timeline import phase
-from sordino.privacy.guarantee import Guarantee, Infinite, Release
+from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
     from sordino.recipe import Recipe
-
-
-class WrappedTally(Tally):
-    """The sum of numbers modulo 2^bits, itself taken around zero."""
-
-    def add_sum(self, found: ReportSum) -> None:
-        mechanism = self.upload.mechanisms[found.group]
-        assert isinstance(mechanism, NoisySums)
-        super().add_sum(replace(found, total=mechanism.wrapped(found.total)))
 
 
 class HybridOne(SiloDp):
@@ -105,21 +96,12 @@ class HybridOne(SiloDp):
             upload = Upload(Same(mechanism), None, blueprint.values, clients=blueprint.clients, what=WHAT)
             return HybridOne(blueprint, upload, training)
 
-    def tally(self, plan: Plan) -> Tally:
-        return WrappedTally(self.first_upload, np.ones(1))
-
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name, values = f"{plan.federation}/{plan.round}", self.first_upload.values
         training = self.training
         both = training.shared_guarantee, training.guarantee
-        found = [self._modulo(own(values, adjacency)) for adjacency in RECORDS for own in both]
+        found = [in_ring(own(values, adjacency), self._sums.bits) for adjacency in RECORDS for own in both]
         return ((self._release(name, found),),)
-
-    def _modulo(self, found: Guarantee) -> Guarantee:
-        """The same of numbers that are sent modulo 2^bits, which its basis names."""
-        if isinstance(found.loss, Infinite):
-            return found
-        return replace(found, basis=f"{found.basis}, sent modulo 2^{self._sums.bits}")
 
     @property
     def _sums(self) -> NoisySums:
@@ -158,13 +140,22 @@ class HybridOne(SiloDp):
         return state.after((before + moved)[0].numpy())
 
 
+def in_ring(found: Guarantee, bits: int) -> Guarantee:
+    """The same of numbers that are sent, or added up, modulo 2^bits."""
+    if isinstance(found.loss, Infinite):
+        return found
+    if found.adversary == SERVER:
+        return replace(found, basis=f"{found.basis}, sent modulo 2^{bits}")
+    return replace(found, basis=f"{found.basis}, added up modulo 2^{bits}", modulus=bits)
+
+
 def modulus_bits(training: PrivateTraining, values: int, silos: int) -> int:
     """m: so that a sum of twice the expected records, all alike, and its noise hardly ever wrap around."""
     grid = training.grid(values)
     most = (
         silos * 2 * training.expected_batch * grid.clip / 2**grid.coarsening + 12 * math.sqrt(silos) * grid.noise.sigma
     )
-    return min(62 - silos.bit_length(), math.ceil(math.log2(most)) + 1)
+    return min(NoisySums.most_bits, math.ceil(math.log2(most)) + 1)
 
 
 def honest_silos(given: HybridOne.Spec, clients: int) -> int:
@@ -179,4 +170,4 @@ def honest_silos(given: HybridOne.Spec, clients: int) -> int:
     return honest
 
 
-__all__ = ["HybridOne", "NoisySums", "WrappedTally", "honest_silos", "modulus_bits"]
+__all__ = ["HybridOne", "NoisySums", "honest_silos", "in_ring", "modulus_bits"]

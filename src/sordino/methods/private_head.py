@@ -19,7 +19,8 @@ the model is that network. Scores belong to their record as features do, so the 
 
 With `channel.kind = "direct"` every silo adds all of the noise (sigma = 2^b). Under a secure sum the noises of h honest
 silos add up, sigma = sqrt(h) 2^b, where h are the fewest that a sum has in it less those who may side with the server;
-what holds against whoever sees a silo's own report is stated beside it.
+what holds against whoever sees a silo's own report is stated beside it. The sum is known modulo 2^m alone: in Z it
+would tell how often each silo wrapped around, which its own noise alone hides.
 
 Clients may have budgets of their own (`clients.epsilon`): all add the same noise, and who may spend less has its
 records cut shorter, by the ratio s of its mu to the largest. Where the server sees single reports, it weighs them by
@@ -48,7 +49,7 @@ from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import UNDECLARED, Blueprint
 from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
-from sordino.methods.hybrid_one import WrappedTally
+from sordino.methods.hybrid_one import in_ring
 from sordino.methods.interface import (
     DATASET,
     PARAMETERS,
@@ -194,11 +195,11 @@ class NoisySum:
         loss = PoissonGaussian(1.0, slack.sigma / sensitivity, 1, eta, tau)
         honest = f" from each of {shares} honest silos" if shares > 1 else ""
         honest += f", {self.spare} of them not counted on" if self.spare and shares > 1 else ""
-        return Guarantee(
-            adversary, adjacency, loss,
+        basis = (
             f"a sum over all records, {whose} at most {math.ceil(sensitivity):,} steps long, plus discrete Gaussian "
-            f"noise of 2^{self.noise.bits} steps{honest}, sent modulo 2^{self.bits}",
-        )  # fmt: skip
+            f"noise of 2^{self.noise.bits} steps{honest}"
+        )
+        return in_ring(Guarantee(adversary, adjacency, loss, basis), self.bits)
 
 
 @dataclass(frozen=True)
@@ -440,9 +441,7 @@ class PrivateHead(Method):
 
     def tally(self, plan: Plan) -> Tally:
         upload = self.upload(plan)
-        if self.budgeting.shares > 1:
-            return WrappedTally(upload, np.ones(1))
-        return Tally(upload, np.array(self.scales))
+        return Tally(upload, np.ones(1) if self.budgeting.shares > 1 else np.array(self.scales))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         mean = tally.mean()  # of silos; so is the number of records
@@ -817,7 +816,7 @@ def spent(asked: HeadQuestion, found: Budgeting, scale: float) -> float:
     account = accountant.Account.opening(Budget(asked.strengths[-1], asked.spec.delta, adjacency=asked.adjacency))
     for part, times in ((found.moments, 1), (found.gradient, asked.gradients)):
         if part is not None:
-            own = replace(part.guarantee(asked.adversary, asked.adjacency, scale), adversary=SERVER)
+            own = replace(part.guarantee(asked.adversary, asked.adjacency, scale), adversary=SERVER, modulus=None)
             account = account.after(Release("planned", "planned", part.what, (own,)), times=times)
     return account.spent
 
@@ -913,7 +912,7 @@ def _modulus(asked: HeadQuestion, largest: int, noise: DiscreteGaussian) -> int:
     """m: so that no sum of twice the records announced, all alike, and hardly ever its noise, wraps around 2^m."""
     records = 2 * asked.records if asked.spec.protects == "record" else 1.0
     most = asked.clients * records * largest + 12 * math.sqrt(asked.clients) * noise.sigma
-    return min(62 - asked.clients.bit_length(), math.ceil(math.log2(most)) + 1)
+    return min(NoisySums.most_bits, math.ceil(math.log2(most)) + 1)
 
 
 __all__ = [

@@ -211,15 +211,23 @@ Loss = Pure | Metric | RandomizedBit | GaussianLoss | PoissonGaussian | Infinite
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a release protects (adjacency), from whom (adversary), how strongly (loss) and why (basis)."""
+    """What a release protects (adjacency), from whom (adversary), how strongly (loss) and why (basis).
+
+    `modulus` is m where it rests on a secure sum modulo 2^m: noise that silos share hides a silo in such a sum alone.
+    """
 
     adversary: Adversary
     adjacency: Adjacency
     loss: Loss
     basis: str
+    modulus: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
+        if self.modulus is not None:
+            _positive_count("modulus", self.modulus)
+            if self.adversary.kind != "summed":
+                raise InvalidInput(f"only against summed(min_honest) is there a modulus of sums, not {self.adversary}")
 
 
 @dataclass(frozen=True)
@@ -269,9 +277,34 @@ class Derived:
 Composition = Sequential | ParallelByRecord | Derived
 
 
+def _without_false_sums(given: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
+    """The guarantees, those of a sum without a modulus as weak as those of the report in it.
+
+    Silos that share a noise used to send their parts modulo 2^m into a sum of whole numbers. It told how often a silo
+    had wrapped around, which that silo's own noise alone hides. Ledgers and runs of that time say more than was true.
+    """
+    if all(g.adversary.kind != "summed" for g in given):
+        return given
+    alone = {g.adjacency: g for g in given if g.adversary == SERVER}
+
+    def sound(own: Guarantee) -> Guarantee:
+        single = alone.get(own.adjacency)
+        counted = isinstance(own.loss, (RandomizedBit, Infinite))  # how many bits are one, a sum does not hide
+        if own.adversary.kind != "summed" or own.modulus is not None or counted:
+            return own
+        if single is None:
+            return Guarantee(own.adversary, own.adjacency, Infinite("the sum has no modulus"), "none")
+        return own if single.loss == own.loss else Guarantee(own.adversary, own.adjacency, single.loss, single.basis)
+
+    return tuple(map(sound, given))
+
+
 @dataclass(frozen=True)
 class Release:
-    """Anything that leaves a client: which data set, what it is, what it guarantees and what was claimed for it."""
+    """Anything that leaves a client: which data set, what it is, what it guarantees and what was claimed for it.
+
+    A guarantee against `summed(h)` that no modulus backs is lowered to that of the report itself.
+    """
 
     id: str
     dataset: str
@@ -288,6 +321,7 @@ class Release:
             raise InvalidInput(
                 f"release {self.id!r} is derived from others and costs nothing: it has no guarantee or claim of its own"
             )
+        object.__setattr__(self, "guarantees", _without_false_sums(self.guarantees))
         if not self.guarantees and not isinstance(self.composition, Derived):
             raise InvalidInput(
                 f"release {self.id!r} has no guarantee; a release without a proof carries Infinite(why), never nothing"
@@ -358,6 +392,8 @@ def pack(value: object) -> JsonValue:
     given = {name: pack(own) for name, own in vars(value).items()}
     if isinstance(value, RandomizedBit) and not value.tau:
         del given["tau"]  # ledgers have lines from before there was one
+    if isinstance(value, Guarantee) and value.modulus is None:
+        del given["modulus"]
     return dict(sorted({"type": kind(value), **given}.items()))
 
 

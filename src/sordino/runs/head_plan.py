@@ -112,12 +112,12 @@ class HeadPlan:
         )  # fmt: skip
 
     def _bytes(self, part: NoisySum) -> int:
-        asked, half = self.question, 1 << (part.bits - 1)
+        asked = self.question
         if asked.shares == 1:
             return MechanismSender(part.mechanism).report_bytes(part.values)
         least = asked.spec.channel.least(asked.clients)
-        session = Session("planned", 1, 0, "", part.values, -half, half - 1, asked.clients, least)
-        return session.values * session.bits // 8
+        session = Session("planned", 1, 0, "", part.values, 0, 0, asked.clients, least, modulus=part.bits)
+        return session.vector_bytes
 
     @property
     def step(self) -> float:

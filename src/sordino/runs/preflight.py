@@ -588,7 +588,7 @@ def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
         given.channel.session(plan, tally, group, min(len(members), asked))
         for group, members in tally.classes(range(federation.clients)).items()
     ]
-    return [(values, session.values * session.bits // 8) for session in sums]
+    return [(values, session.vector_bytes) for session in sums]
 
 
 def _left_out(federation: Federation) -> int:
