@@ -506,6 +506,25 @@ def test_numbers_wrap_around_whatever_is_in_them() -> None:
         assert abs(float(np.mean(sent)) + 0.5) < 6 * 128 / math.sqrt(3 * sent.size)
 
 
+@pytest.mark.parametrize("masks", [True, False], ids=["masked", "without masks"])
+def test_of_a_sum_nothing_is_known_beyond_its_modulus(masks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where 2^8 is far below the noise, every silo wraps around many times: their sum tells eight bits of a value."""
+    totals = []
+    for channel in (Summed, UnmaskedSums):
+        collect = channel.collect
+
+        def listening(own: Any, *given: Any, collect: Any = collect) -> Iterator[Any]:
+            for found in collect(own, *given):
+                totals.append(found.total)
+                yield found
+
+        monkeypatch.setattr(channel, "collect", listening)
+    trained(masks, {}, {"method.bits": 8})
+    for total in totals[1:]:
+        assert (total.min(), total.max()) == (-128, 127)
+        assert abs(len(np.unique(total)) - 218.5) < 30, "490 even draws of 256"
+
+
 class Heard:
     """What a run's server saw: the sums of every round in whole numbers, with their plans."""
 

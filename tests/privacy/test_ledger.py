@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from sordino.errors import (
     LedgerUnavailable,
     SordinoError,
 )
+from sordino.privacy import guarantee
 from sordino.privacy.guarantee import (
     MODEL_READER,
     SERVER,
@@ -38,6 +41,7 @@ from sordino.privacy.guarantee import (
     GaussianLoss,
     Guarantee,
     Infinite,
+    PoissonGaussian,
     Pure,
     Release,
     shuffled,
@@ -55,6 +59,8 @@ from sordino.privacy.ledger import (
     Standing,
     admit,
 )
+
+RECORD = Adjacency.RECORD_ADD_REMOVE
 
 
 def unproven(name: str, what: str = "labels", claimed: Claim | None = None) -> Release:
@@ -185,7 +191,7 @@ def test_consent_holds_for_one_data_set_and_can_be_withdrawn(ledger: Ledger) -> 
 
 
 def test_a_guarantee_that_trusts_others_is_no_proof_against_the_server(ledger: Ledger) -> None:
-    guarantee = Guarantee(summed(10), Adjacency.CLIENT, Pure(0.1), "secure sum")
+    guarantee = Guarantee(summed(10), Adjacency.CLIENT, Pure(0.1), "secure sum", 20)
     with pytest.raises(ConsentMissing):
         ledger.record(key(0), Release("a", "wards", "update", (guarantee,)), b"1")
 
@@ -269,7 +275,7 @@ def in_a_sum(name: str, server: float, sum: float, honest: int = 7) -> Release:
         "update",
         (
             Guarantee(SERVER, Adjacency.CLIENT, Pure(server), "alone"),
-            Guarantee(summed(honest), Adjacency.CLIENT, Pure(sum), "in the sum"),
+            Guarantee(summed(honest), Adjacency.CLIENT, Pure(sum), "in the sum", 20),
         ),
     )
 
@@ -349,6 +355,36 @@ def test_entries_that_are_not_about_sums_are_written_as_they_were_before(ledger:
         ("release", {"releases", "unprotected", "report_sha256"}),
         ("budget", budget),
     ]
+
+
+def shared_noise(modulus: int | None) -> Release:
+    """A silo's noise of 10 times what a record adds, and that of seven silos in their sum."""
+    alone, together = (PoissonGaussian(1.0, 10.0 * math.sqrt(silos), 1) for silos in (1, 7))
+    return Release(
+        "a", "wards", "gradient",
+        (Guarantee(SERVER, RECORD, alone, "one silo's"), Guarantee(summed(7), RECORD, together, "seven's", modulus)),
+    )  # fmt: skip
+
+
+def test_a_line_of_noise_that_was_shared_in_a_sum_without_a_modulus_counts_as_one_silos_noise(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As versions wrote it that took reports modulo 2^m and their sum in Z; the chain still fits every byte."""
+    second = Budget(limit=9.0, delta=1e-5, adjacency=RECORD, adversary=summed(7))
+    with Ledger.create(path) as ledger, monkeypatch.context() as before:
+        before.setattr(guarantee, "_without_false_sums", lambda given: given)
+        ledger.set_budget("wards", replace(second, adversary=SERVER))
+        ledger.set_summed_budget("wards", second)
+        ledger.record(key(0), shared_noise(None), b"1", pinned=True)
+        low = spent(ledger)[1]
+    assert b"modulus" not in path.read_bytes()
+    with Ledger.open(path) as again:
+        again.verify()
+        server, sums = spent(again)
+        assert sums == server > 2 * low, "at its full charge"
+        assert again.standing("wards").unprotected == 0
+        again.record(key(1), replace(shared_noise(20), id="b"), b"2", pinned=True)
+        assert server < spent(again)[1] < spent(again)[0]
 
 
 def test_a_second_budget_is_one_against_sums_and_counts_what_is_proven(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 A masked vector must be even over all words, whatever is in it: under the pairs' masks alone (the server learns the
 self-masks of all who stayed), and under the self-mask alone (it learns the pairs' masks of whoever seemed to be gone).
+The sum of silos that share a noise must show the noise of all, also where a silo lies at the edge of the ring.
 Behind a shuffler every report, or every bit, must be in any place equally often.
 """
 
@@ -15,15 +16,21 @@ from numpy.typing import NDArray
 
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Sample
+from sordino.audits.training import noise_law
 from sordino.channels import secagg
 from sordino.channels.secagg import Session, SumClient, SumServer, Words
 from sordino.channels.shuffle import Granularity, Shuffled
+from sordino.mechanisms import NoisySums
 from sordino.mechanisms.laws import Atoms, EvenWords
+from sordino.mechanisms.noise import discrete_gaussian
+from sordino.randomness import Keystream, Purpose
 from sordino.wire.messages import Plan
 
 SUM_CLIENTS, SUM_VALUES, SUMS = 5, 2_000, 16
 CROWD, BITS, ROUNDS = 16, 257, 400
 MODELS = 2_000  #: rounds in which whole models are mixed
+
+RING = 20  #: bits of the ring in which noise is shared
 
 Member = Callable[[Session, int], SumClient]
 
@@ -32,13 +39,40 @@ Member = Callable[[Session, int], SumClient]
 
 
 def secure_sum(member: Member = SumClient) -> list[Subject]:
-    """Both views of a masked vector."""
+    """Both views of a masked vector, and a sum of silos that share their noise."""
     views = (("under the pairs' masks", _less_self_mask), ("under its self-mask", _less_pair_masks))
     shape = SUMS * (SUM_CLIENTS - 1), SUM_VALUES
     return [
-        Subject(f"secure sum, a vector {words}", shape, partial(_masked, member, less))
-        for words, less in views
+        *(Subject(f"secure sum, a vector {words}", shape, partial(_masked, member, less)) for words, less in views),
+        shared_noise(),
     ]  # fmt: skip
+
+
+def _in_ring(round: int) -> Session:
+    return Session("audit", round, 0, "shared", SUM_VALUES, 0, 0, SUM_CLIENTS, SUM_CLIENTS - 1, modulus=RING)
+
+
+def shared_noise(session: Callable[[int], Session] = _in_ring) -> Subject:
+    """Sums of silos of which two lie at opposite edges of the ring: half of their reports wrap around."""
+    noise = discrete_gaussian(9)
+    mechanism, edge = NoisySums(1.0, RING, noise.sigma), np.zeros((SUM_CLIENTS, 1), np.int64)
+    edge[0], edge[1] = 2 ** (RING - 1), -(2 ** (RING - 1))
+
+    def draw(seed: int) -> Sample:
+        totals = []
+        for round in range(SUMS):
+            agreed, stream = session(round), Keystream.simulation(seed, range(SUM_CLIENTS), round)
+            rows, count = np.arange(SUM_CLIENTS), SUM_VALUES * noise.words_per_value
+            own = mechanism.output(edge + noise.draw(stream.words(rows, Purpose.NOISE, 0, 0, count))).numbers()
+            clients = {k: SumClient(agreed, k) for k in range(SUM_CLIENTS)}
+            server = SumServer(agreed, clients)
+            for step in secagg.STEPS:
+                for k, request in server.requests(step).items():
+                    server.receive(step, k, clients[k].answer(step, request, own[k] if step == "masked" else None))
+            totals.append(server.total())
+        return Sample(np.stack(totals), noise_law(noise, SUM_VALUES, SUM_CLIENTS))
+
+    return Subject("secure sum, noise in shares", (SUMS, SUM_VALUES), draw)
 
 
 def _masked(member: Member, less: Callable[[SumClient, Words], None], seed: int) -> Sample:

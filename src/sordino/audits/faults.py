@@ -405,6 +405,13 @@ class NoSelfMask(SumClient):
         return masked
 
 
+def _sum_in_z(round: int) -> secagg.Session:
+    """Silos' reports, each modulo 2^m, are added up in Z: their sum tells how often silos wrapped around."""
+    edge = 2 ** (channels.RING - 1)
+    clients = channels.SUM_CLIENTS
+    return secagg.Session("audit", round, 0, "shared", channels.SUM_VALUES, -edge, edge - 1, clients, clients - 1)
+
+
 class InOrder(Shuffled):
     """A shuffler that hands reports on as they came."""
 
@@ -456,6 +463,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
     Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
+    Fault("modulus before the secure sum", "secure sum", lambda: [channels.shared_noise(_sum_in_z)]),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
 )
