@@ -64,7 +64,8 @@ def release(
     adjacency: Adjacency = Adjacency.CLIENT,
     claimed: Claim | None = None,
 ) -> Release:
-    return Release(name, "data", "a report", (Guarantee(adversary, adjacency, loss, "test"),), claimed)
+    modulus = 20 if adversary.kind == "summed" else None
+    return Release(name, "data", "a report", (Guarantee(adversary, adjacency, loss, "test", modulus),), claimed)
 
 
 def account(budget: Budget, *losses: Loss) -> Account:

@@ -47,7 +47,10 @@ losses = st.one_of(
 adversaries = st.one_of(
     st.sampled_from([SERVER, MODEL_READER]), st.integers(1, 10**6).map(shuffled), st.integers(1, 10**6).map(summed)
 )
-guarantees = st.builds(Guarantee, adversaries, st.sampled_from(Adjacency), losses, st.text())
+guarantees = st.one_of(
+    st.builds(Guarantee, adversaries, st.sampled_from(Adjacency), losses, st.text()),
+    st.builds(Guarantee, st.just(summed(7)), st.sampled_from(Adjacency), losses, st.text(), st.integers(1, 62)),
+)
 names = st.text(min_size=1, max_size=20)
 releases = st.builds(
     Release,
@@ -86,6 +89,29 @@ def test_sampled_noise_written_before_it_had_slack_is_still_read() -> None:
                  st.sampled_from(Adjacency), adversaries))  # fmt: skip
 def test_budgets_survive_json(budget: Budget) -> None:
     assert from_json(Budget, to_json(budget)) == budget
+
+
+def test_a_sum_without_a_modulus_hides_no_more_than_the_report_in_it() -> None:
+    """But for bits, of which a sum shows the number, and for what is infinite."""
+    record, client = Adjacency.RECORD_ADD_REMOVE, Adjacency.CLIENT
+    given = [
+        Guarantee(SERVER, record, GaussianLoss(3.0), "alone"),
+        Guarantee(summed(5), record, GaussianLoss(1.0), "together"),
+        Guarantee(summed(5), record, GaussianLoss(1.0), "together", 20),
+        Guarantee(summed(5), record, RandomizedBit(2**30, 1), "bits"),
+        Guarantee(summed(5), record, GaussianLoss(3.0), "as alone"),
+        Guarantee(summed(5), client, Pure(1.0), "nothing is said of a report"),
+    ]
+    found = Release("r", "d", "sums", tuple(given)).guarantees
+    assert found[1] == dataclasses.replace(given[0], adversary=summed(5))
+    assert found[0] == given[0] and list(found[2:5]) == given[2:5]
+    assert isinstance(found[5].loss, Infinite)
+
+
+@pytest.mark.parametrize(("adversary", "modulus"), [(SERVER, 20), (shuffled(5), 20), (summed(5), 0)])
+def test_a_modulus_is_one_of_sums(adversary: Adversary, modulus: int) -> None:
+    with pytest.raises(InvalidInput):
+        Guarantee(adversary, Adjacency.CLIENT, Pure(1.0), "x", modulus)
 
 
 def test_descriptions_are_frozen_and_hashable() -> None:

@@ -124,7 +124,7 @@ def test_what_has_no_guarantee_for_a_view_makes_it_infinite() -> None:
 
 def test_trust_is_named_for_every_onlooker() -> None:
     guarantees = tuple(
-        Guarantee(who, CLIENT, Pure(e), "x")
+        Guarantee(who, CLIENT, Pure(e), "x", 20 if who.kind == "summed" else None)
         for who, e in ((SERVER, 4.0), (shuffled(50), 3.0), (summed(30), 2.0), (MODEL_READER, 1.0))
     )
     stated = statement_of([Release("r", "data", "x", guarantees)])

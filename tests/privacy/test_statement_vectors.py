@@ -174,12 +174,12 @@ def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
 
 
 def test_several_secure_sums_of_one_client_stay_apart() -> None:
-    guarantees = tuple(Guarantee(summed(n), CLIENT, Pure(1.0), "x") for n in (10, 20))
+    guarantees = tuple(Guarantee(summed(n), CLIENT, Pure(1.0), "x", 20) for n in (10, 20))
     assert len(statement_of([Release("r", "data", "x", guarantees)]).views) == 2
 
 
 def test_everybody_has_a_row_for_what_the_server_sees() -> None:
-    behind = (*release(Pure(2.0)).guarantees, Guarantee(summed(9), CLIENT, Pure(1.0), "a sum"))
+    behind = (*release(Pure(2.0)).guarantees, Guarantee(summed(9), CLIENT, Pure(1.0), "a sum", 20))
     clients = {
         "anna": [release(Pure(1.0))],
         "ben": [release(Pure(0.5), adjacency=RECORD)],

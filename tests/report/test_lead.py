@@ -170,7 +170,7 @@ def test_clients_with_nothing_in_common_have_an_infinite_figure_that_leads():
 
 def test_what_is_spent_after_the_last_round_is_the_figure_that_leads():
     def release(*guarantees):
-        own = (Guarantee(summed(n), Adjacency.CLIENT, Pure(epsilon), "t") for n, epsilon in guarantees)
+        own = (Guarantee(summed(n), Adjacency.CLIENT, Pure(epsilon), "t", 20) for n, epsilon in guarantees)
         return (Release("r", "d", "upload", tuple(own)),)
 
     for first in (((5, 8.0),), ((5, 8.0), (10, 0.75))):
