@@ -303,7 +303,7 @@ def test_a_head_is_planned_from_plain_numbers_to_grids_noise_and_bytes():
     assert 0.9 < found["proven"] <= 1.0 < found["proven_alone"]
     largest = 2 * 60_000 * grid["clip"]  # no sum of twice the records announced wraps around
     assert 2 ** (gradient["modulus_bits"] - 1) > largest
-    assert gradient["report_bytes"] == 39700 * -(-(gradient["modulus_bits"] + 7) // 8)
+    assert gradient["report_bytes"] == -(-39700 * gradient["modulus_bits"] // 8)
     per_value = gradient["noise_multiplier"] * (100 / 80) ** 0.5 * 0.03 / 60_000  # all silos' noise, over all records
     assert gradient["mean_noise"] == pytest.approx(per_value, rel=0.1)
 

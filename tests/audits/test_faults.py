@@ -49,6 +49,7 @@ BY = {
     "share of the noise 1/h for 1/sqrt(h)": "noise of all",
     "no pairwise masks": "distribution",
     "self-mask missing": "distribution",
+    "modulus before the secure sum": "support",
     "shuffler off: order kept": "frequencies by coordinate",
     "shuffler: one order for all rounds": "frequencies by coordinate",
 }
