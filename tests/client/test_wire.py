@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.wire.receipt import Seal
+from sordino.errors import InvalidInput
+from sordino.wire.receipt import RECEIPT_BYTES, Seal
 from sordino.wire.requests import Request, Response, What
 from tests.client.people import KEY
 
@@ -30,10 +33,26 @@ def test_an_invitation():
     assert Invitation.decode(INVITATION) == found
 
 
-def test_a_receipt():
+def test_a_receipt_of_an_earlier_version_is_understood():
+    """It shows its head; a receipt shows nothing of it now."""
     seal = Seal(bytes(range(32)))
-    assert seal.receipt("demo", "11" * 32).hex() == RECEIPT
     assert seal.head("demo", bytes.fromhex(RECEIPT)) == "11" * 32
+    forged = RECEIPT[:-2] + "00"
+    with pytest.raises(InvalidInput):
+        seal.head("demo", bytes.fromhex(forged))
+
+
+def test_receipts_show_neither_the_head_nor_whether_it_changed():
+    """All that two receipts have in common is their letters and version: of one head, of two, of two federations."""
+    seal, heads = Seal(bytes(range(32))), ["11" * 32, "11" * 32, "22" * 32]
+    made = [seal.receipt(name, head) for name in ("demo", "other") for head in heads]
+    assert [seal.head("demo", receipt) for receipt in made[:3]] == heads
+    assert len({receipt[4:16] for receipt in made}) == len({receipt[16:] for receipt in made}) == len(made)
+    assert {(len(receipt), receipt[:4]) for receipt in made} == {(RECEIPT_BYTES, b"SH\x02\x01")}
+    assert not any(bytes.fromhex(head) in receipt for receipt in made for head in heads)
+    for other in (Seal(bytes(32)).head, lambda name, receipt: seal.head("third", receipt)):
+        with pytest.raises(InvalidInput):
+            other("demo", made[0])
 
 
 def test_requests_and_responses():

@@ -108,7 +108,8 @@ def rotated() -> SigningKey:
 
 
 def receipt() -> bytes:
-    return Seal(KEY).receipt(FEDERATION, "11" * 32)
+    with mock.patch.object(os, "urandom", Counted("receipt").bytes):
+        return Seal(KEY).receipt(FEDERATION, "11" * 32)
 
 
 # --- a secure sum -----------------------------------------------------------------------------------------------------
