@@ -28,7 +28,7 @@ def picture() -> bytes:
 
 def write_files(folder: Path) -> dict[str, dict[str, str]]:
     """Tables and pictures that people choose by mistake, and one good table."""
-    head = ",".join([*(f"p{k}" for k in range(64)), "digit"])
+    head = ",".join([*(f"p{k}" for k in range(64)), "class"])
 
     def table(name: str, *rows: str) -> str:
         (folder / name).write_text("\n".join([head, *rows]) + "\n")
@@ -52,8 +52,14 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
     }
 
 
-#: What was chosen, and what the page must name of it.
-NAMED = {"text": "abc", "label": "12", "short": "64 numbers", "huge": "200 MB", "torn": "torn.png"}
+#: What was chosen, what the page must name of it, and whether there are other examples that it can use.
+NAMED = {
+    "text": ("abc", "good"),
+    "label": ("12", "good"),
+    "short": ("line 2 has 3 columns, not 65", "bad"),
+    "huge": ("200 MB", "bad"),
+    "torn": ("torn.png", "bad"),
+}
 
 
 def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -62,10 +68,10 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
         tokens = re.findall(r"token=([^&\s]+)", server.said())
         told = play("trouble", browser, server, federation="webfed-digits", tokens=tokens, **write_files(tmp_path))
 
-    for name, named in NAMED.items():
-        with subtests.test(f"a bad file is named: {name}"):
+    for name, (named, kind) in NAMED.items():
+        with subtests.test(f"a bad file or line is named: {name}"):
             assert named in told[name]["text"]
-            assert told[name]["kind"] == "note bad"
+            assert told[name]["kind"] == f"note {kind}"
             assert told[name]["seconds"] < 10
 
     with subtests.test("nothing of a chosen file leaves"):

@@ -361,7 +361,7 @@ export class DataChoice {
         `A table saved as CSV: one example a line, with ${tableWords(this.task, values)} and its class (${listed(this.task.classes.map((name) => `“${name}”`), "or")}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
-      h("div", { class: "field" }, h("label", { for: "table-first" }, "Its first line holds"), first),
+      !this.task.input.columns && h("div", { class: "field" }, h("label", { for: "table-first" }, "Its first line holds"), first),
       which,
     ];
   }

@@ -169,8 +169,11 @@ describe("pictures", () => {
 
   test("that cannot be read are left out and named; if none can, that is said", async () => {
     vi.stubGlobal("createImageBitmap", async () => { throw new Error("damaged"); });
-    await expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
+    const refused = () => expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
       .rejects.toThrow(/none of these files can be read as a picture \(a.png, b.png\)/);
+    await refused();
+    vi.stubGlobal("createImageBitmap", async () => ({ width: 1, height: 1 })); // and then it cannot be drawn
+    await refused();
   });
 
   test("need a federation that learns from pictures, and a class that there is", async () => {

@@ -163,7 +163,6 @@ function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
 // --- tables
 
 async function readFile(file: File, task: Task, reading: Reading): Promise<RawRecords> {
-  if (file.size > LARGEST_TABLE) throw tooLarge(file, LARGEST_TABLE, "Take a part of it, say its first 10,000 lines");
   return readTable(await textOf(file, file), task, reading);
 }
 
@@ -174,6 +173,7 @@ export async function columnsOf(file: File, task: Task, headerless?: Separator):
 
 /** Bytes that are no text become a sign that is in no number and no class: they spoil their own line alone. */
 async function textOf(file: File, part: Blob): Promise<string> {
+  if (file.size > LARGEST_TABLE) throw tooLarge(file, LARGEST_TABLE, "Take a part of it, say its first 10,000 lines");
   const bytes = await part.arrayBuffer().catch(() => null);
   if (bytes === null) throw new Refused(`"${file.name}" cannot be read; perhaps it was moved: choose it again`);
   return new TextDecoder("utf-8").decode(bytes);
