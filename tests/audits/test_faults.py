@@ -52,6 +52,7 @@ BY = {
     "modulus before the secure sum": "support",
     "shuffler off: order kept": "frequencies by coordinate",
     "shuffler: one order for all rounds": "frequencies by coordinate",
+    "DP-SGD: a sum beyond a limit replaced by zeros": "neighbours",
 }
 
 

@@ -10,10 +10,16 @@ try {
   await page.waitForSelector(".column-names li");
   const columns = await page.locator(".column-names li").allTextContents();
   await opened(page);
-  await page.fill("#table-label", wanted.label);
   await page.setInputFiles("#table-file", wanted.table);
+  await page.waitForSelector("#table-label");
+  const asked = { value: await page.inputValue("#table-label"), options: await page.locator("#table-label option").allTextContents() };
+  found.push(...(await faults(one, "table, asked")));
+  await picture(one, "table, asked");
+  await page.selectOption("#table-label", { label: wanted.label });
   await page.waitForSelector(".found .matched");
   const matched = await page.textContent(".found .matched");
+  const left = await page.textContent(".found .note.warn");
+  await picture(one, "table, read");
   await page.check("#agree");
   await page.click("text=Start taking part");
   await page.waitForSelector("[data-state]");
@@ -29,7 +35,7 @@ try {
   await late.page.waitForFunction((text) => document.querySelector(".try-table .answers").textContent !== text, before);
   found.push(...(await faults(late, "table, late")));
   await picture(late, "table");
-  tell({ what: "table", columns, matched, fields: await late.page.locator(".table-fields input").count(), found });
+  tell({ what: "table", columns, asked, matched, left, fields: await late.page.locator(".table-fields input").count(), found });
   tell({ what: "problems", found: [...one.problems, ...late.problems] });
 } finally {
   await browser.close();

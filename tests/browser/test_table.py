@@ -63,7 +63,9 @@ def write_visits(folder: Path) -> Path:
 
 def play_table(folder: Path, browser: Browser) -> dict[str, Any]:
     """Take part with a table, and try the model that came out of it."""
-    table = write_visits(folder)
+    table = write_visits(folder).with_name("own.csv")
+    wrong = ["back,many,70,44,north", "gone,70,70,44,north", "back,70"]  # lines 402 to 404
+    table.write_text("\n".join([(folder / "visits.csv").read_text().strip(), *wrong]) + "\n")
     with served(folder, "visits.toml", "--invite", "--gather", "0") as server:
         token = re.findall(r"token=([^&\s]+)", server.said())[0]
         return play("table", browser, server, federation="visits", token=token, table=str(table), label="outcome")
@@ -72,6 +74,8 @@ def play_table(folder: Path, browser: Browser) -> dict[str, Any]:
 def test_a_table_is_matched_learnt_from_and_asked_about(browser: Browser, tmp_path: Path) -> None:
     told = play_table(tmp_path, browser)
     assert told["table"]["columns"] == list(COLUMNS)
+    assert told["table"]["asked"] == {"value": "", "options": ["Choose…", "outcome", "ward"]}
+    assert all(f"line {number}" in told["table"]["left"] for number in (402, 403, 404))
     assert all(name in told["table"]["matched"] for name in (*COLUMNS, "outcome"))
     assert "ward" not in told["table"]["matched"]
     assert told["table"]["fields"] == len(COLUMNS)

@@ -28,10 +28,10 @@ def picture() -> bytes:
 
 def write_files(folder: Path) -> dict[str, dict[str, str]]:
     """Tables and pictures that people choose by mistake, and one good table."""
-    head = ",".join([*(f"p{k}" for k in range(64)), "digit"])
+    head = ",".join([*(f"p{k}" for k in range(64)), "class"])
 
-    def table(name: str, *rows: str) -> str:
-        (folder / name).write_text("\n".join([head, *rows]) + "\n")
+    def table(name: str, *rows: str, header: bool = True) -> str:
+        (folder / name).write_text("\n".join([*([head] if header else []), *rows]) + "\n")
         return str(folder / name)
 
     numbers = ",".join(["3"] * 64)
@@ -47,13 +47,21 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
             "short": table("short.csv", "1,2,3"),
             "huge": str(huge),
             "good": table("good.csv", f"{numbers},1", f"{numbers},2", f"{numbers},2"),
+            "bare": table("bare.csv", f"{numbers},1", f"{numbers},2", header=False),
         },
         "images": {"torn": str(folder / "torn.png"), "fine": str(folder / "fine.png")},
     }
 
 
-#: What was chosen, and what the page must name of it.
-NAMED = {"text": "abc", "label": "12", "short": "64 numbers", "huge": "200 MB", "torn": "torn.png"}
+#: What was chosen, what the page must name of it, and whether there are other examples that it can use.
+NAMED = {
+    "text": ("abc", "good"),
+    "label": ("12", "good"),
+    "short": ("line 2 has 3 columns, not 65", "bad"),
+    "huge": ("200 MB", "bad"),
+    "bare": ("numbers where names of columns belong", "bad"),
+    "torn": ("torn.png", "bad"),
+}
 
 
 def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -62,10 +70,10 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
         tokens = re.findall(r"token=([^&\s]+)", server.said())
         told = play("trouble", browser, server, federation="webfed-digits", tokens=tokens, **write_files(tmp_path))
 
-    for name, named in NAMED.items():
-        with subtests.test(f"a bad file is named: {name}"):
+    for name, (named, kind) in NAMED.items():
+        with subtests.test(f"a bad file or line is named: {name}"):
             assert named in told[name]["text"]
-            assert told[name]["kind"] == "note bad"
+            assert told[name]["kind"] == f"note {kind}"
             assert told[name]["seconds"] < 10
 
     with subtests.test("nothing of a chosen file leaves"):
@@ -73,6 +81,10 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
 
     with subtests.test("a good table is counted, for the person alone"):
         assert told["good"]["text"].startswith("3 examples can be used: 1 of “1” and 2 of “2”.")
+
+    with subtests.test("a table without a header is read once its owner says so"):
+        assert told["said"]["text"].startswith("2 examples can be used: 1 of “1” and 1 of “2”.")
+        assert told["said"]["label"] == "64"
 
     with subtests.test("a good picture is taken beside one that cannot be read"):
         assert told["fine"]["text"].startswith("1 example can be used: 1 of “0”.")

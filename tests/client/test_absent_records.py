@@ -1,6 +1,6 @@
 """A record that is refused counts as absent in what a client answers: nothing that travels tells of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.format import write_array_header_1_0
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from sordino.cli import app
@@ -19,7 +20,12 @@ from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
 from sordino.errors import InvalidInput
+from sordino.learning.columns import ColumnSpec
+from sordino.learning.examples import Normalisation
+from sordino.learning.own_data import from_csv
+from sordino.learning.tables import ClientReading
 from sordino.methods.upload import Draw
+from sordino.parts.tables import tag
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
@@ -174,6 +180,55 @@ def test_one_label_that_makes_all_others_floating_point_takes_none_with_it(tmp_p
         OwnRecords.read(data, tmp_path)
     np.savez(tmp_path / "own.npz", x=np.zeros((0, 2), np.float32), y=np.zeros(0, int))
     assert OwnRecords.read_apart(data, tmp_path, (2,)).left_out == ()
+
+
+@pytest.mark.parametrize("label", ["?", "", "0.5", "nan", "1e300"])
+def test_one_label_that_makes_all_others_text_takes_none_with_it(tmp_path: Path, label: str) -> None:
+    np.savez(tmp_path / "own.npz", x=np.arange(8, dtype=np.float32).reshape(4, 2), y=np.array([0, 1, label, 1]))
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,))
+    assert (found.examples.y.tolist(), len(found.left_out)) == ([0, 1, 1], 1)
+    numbers = OwnRecords.read_apart(OwnData(source="own.npz", target=(0.0, 1.0)), tmp_path, (2,))
+    assert numbers.examples.y.tolist() == ([0, 1, 0.5, 1] if label == "0.5" else [0, 1, 1])
+
+
+@pytest.mark.parametrize("odd", [np.array([300, 5]), np.array([-1, 5]), np.array(["?", "5"]), np.array([0.5, 5])])
+def test_one_example_that_makes_all_pixels_other_numbers_changes_none_of_them(tmp_path: Path, odd: Any) -> None:
+    x, y = np.arange(6, dtype=np.uint8).reshape(3, 2), np.array([0, 1, 0])
+    data = OwnData(source="own.npz", classes=("a", "b"))
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    before = OwnRecords.read_apart(data, tmp_path, (2,))
+    np.savez(tmp_path / "own.npz", x=np.concatenate([x, odd[None]]), y=np.append(y, 1))
+    after = OwnRecords.read_apart(data, tmp_path, (2,))
+    assert after.examples.x[:3].tolist() == before.examples.x.tolist()
+    assert len(after) + len(after.left_out) == 4
+
+
+class Reciprocal(ColumnSpec):
+    """A rule of somebody's own that has no number for 0, fails at 1 and gives up at 2."""
+
+    kind: str = tag("tests.client.test_absent_records:Reciprocal", "one over the number")
+
+    def parts(self) -> tuple[str, ...]:
+        return ("",)
+
+    def encode(self, cells: Sequence[str]) -> NDArray[np.float32]:
+        if "2" in cells:
+            raise SystemExit(2)
+        if "1" in cells:
+            raise RuntimeError("not this one")
+        with np.errstate(divide="ignore"):
+            return 1 / np.array(cells, np.float32)[:, None]
+
+
+@pytest.mark.parametrize("cell", ["0", "1", "2", "nan"])
+def test_a_cell_that_an_own_rule_cannot_take_leaves_its_row_out(tmp_path: Path, cell: str) -> None:
+    path = table(tmp_path / "own.csv", [b"8,a\n", f"{cell},b\n".encode(), b"4,b\n"], b"x,outcome\n")
+    apart = ClientReading((1,))
+    found = from_csv(
+        path, test=None, label="outcome", classes=("a", "b"), normalisation=Normalisation(), rules={"x": Reciprocal()},
+        apart=apart,
+    )  # fmt: skip
+    assert (found.train.x.tolist(), len(apart.left_out)) == ([[0.125], [0.25]], 1)
 
 
 def test_rows_of_arrays_and_images_keep_their_numbers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, zeros_like
 
 from sordino.audits import channels, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
@@ -48,6 +48,7 @@ from sordino.randomness import Keystream, Randomness, Rows, Words
 
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
+CUT_OFF = 3 * 2**17  #: grid steps: three eighths of what one record may move a sum by
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 Columns = int | slice | list[int]
@@ -379,6 +380,11 @@ def _summed(change: Callable[[Tensor], Tensor]) -> list[Subject]:
     return _dp_sgd(LinearHead, "sums", broken)
 
 
+def _cut_off(sums: Tensor) -> Tensor:
+    """The sum, or all of it as 0 where one value is large."""
+    return sums if bool((sums.abs() <= CUT_OFF).all()) else zeros_like(sums)
+
+
 def _small_shares() -> list[Subject]:
     """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
     less = _scaled(1 / np.sqrt(training.SHARES))
@@ -466,4 +472,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("modulus before the secure sum", "secure sum", lambda: [channels.shared_noise(_sum_in_z)]),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
+    Fault("DP-SGD: a sum beyond a limit replaced by zeros", "training", lambda: _summed(_cut_off)),
 )

@@ -64,7 +64,9 @@ def from_npz(
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
             if apart is not None and apart.shape is not None:
-                parts.append(_apart(_inputs(x), _label_numbers(y, task, gaps=True), classes, task, apart))
+                parts.append(
+                    _apart(_inputs(_numbers(x)), _label_numbers(_numbers(y), task, gaps=True), classes, task, apart)
+                )
                 break
             parts.append(_checked(_inputs(x), _label_numbers(y, task), classes, task))
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
@@ -219,6 +221,17 @@ def _inputs(x: NDArray[np.generic]) -> Inputs:
     if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         raise InvalidInput(f"images of shape {list(x.shape)} look like channels last: use x.transpose(0, 3, 1, 2)")
     return np.ascontiguousarray(x)
+
+
+def _numbers(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Values as floats, NaN for what is no number; uint8 as they are: the same numbers.
+
+    A single value may decide of which type an array is. It must not decide what becomes of all others.
+    """
+    if values.dtype.kind not in "US":
+        return values if values.dtype == np.uint8 or values.dtype.kind not in "iu" else values.astype(np.float64)
+    found = [math.nan if (number := float32_of([text])) is None else number[0] for text in values.ravel().tolist()]
+    return np.array(found, np.float64).reshape(values.shape)
 
 
 def _label_numbers(y: NDArray[np.generic], task: LearningTask, *, gaps: bool = False) -> Answers:

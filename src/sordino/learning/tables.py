@@ -35,7 +35,7 @@ def read_apart(
     """
     try:
         yield read(rows)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # somebody's own rule may end its program at one record
         if left_out is None:
             raise
         if len(rows) > 1:
@@ -268,6 +268,9 @@ class Features:
                     f"data.columns.{name}: its rule must give float32 [{len(chunk)}, {len(rule.parts())}], got "
                     f"{values.dtype} of shape {list(values.shape)}"
                 )
+            if not (finite := np.isfinite(values).all(axis=1)).all():
+                line, row = chunk[int(finite.argmin())]
+                raise InvalidInput(f"{self.header.cell(line, at)}: {row[at]!r} has no finite value by its rule")
             found.append(values)
         return np.concatenate(found, axis=1)
 

@@ -157,6 +157,15 @@ describe("second moments", () => {
     expect([...moments.sums]).toEqual([15, 31, 78, 25, 80]);
   });
 
+  test("of any number of vectors are right modulo 2^52, where a float64 alone would lose their last digits", () => {
+    const [most, count] = [32_767, 2 ** 23 + 2 ** 20 + 1];
+    const moments = new SecondMoments(1, 1, most);
+    const part = new Int16Array(2 ** 20).fill(most);
+    for (let done = 0; done < count; done += part.length) moments.add(part, 0, Math.min(part.length, count - done));
+    const expected = Number(BigInt.asIntN(52, BigInt(count) * BigInt(most) ** 2n));
+    expect([...moments.sums]).toEqual([expected, expected]);
+  });
+
   test("of one vector are never longer than their sensitivity, and even vectors nearly reach it", () => {
     for (const [cells, limit] of [[1, 5], [4, 2], [49, 7], [49, 100]] as const) {
       const moments = new SecondMoments(1, cells, limit);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { golden } from "../golden.ts";
 import type { Task } from "../wire/task.ts";
-import { LinearHead, splitClip } from "./linear_head.ts";
+import { GradientSum, LinearHead, splitClip } from "./linear_head.ts";
 import { rint, roundWithin } from "./whole.ts";
 
 const { x, y, classes, cases } = golden.whole_sums;
@@ -57,6 +57,17 @@ describe.each(cases.filter(({ clip }: any) => clip === 0.7) as any[])("under $wh
       expect(own.reduce((total, value) => total + value * value, 0)).toBeLessThanOrEqual(row.steps ** 2);
     });
   });
+});
+
+test("gradients of any number of records are added modulo 2^52", () => {
+  const [most, count, classes] = [32_767, 2_400_000, 8];
+  const sumOf = (records: number): number[] => {
+    const sum = new GradientSum(classes, 1, 1, most);
+    sum.begin(new Float64Array(classes));
+    for (let i = 0; i < records; i += 1) sum.add(Int16Array.of(most), 1, 1, 3);
+    return [...sum.now.total];
+  };
+  expect(sumOf(count)).toEqual(sumOf(1).map((part) => Number(BigInt.asIntN(52, BigInt(part) * BigInt(count)))));
 });
 
 test.each([[2 ** 16 - 1, 2, true], [2 ** 16, 2, false], [2, 2 ** 13, true], [2, 2 ** 13 + 1, false]])(

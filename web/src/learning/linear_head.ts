@@ -4,14 +4,14 @@
  *
  * A record x with a 1 for the bias has the gradient r x^T, r = softmax(W x) - onehot(y). So x is rounded to a whole vector of
  * norm at most `features`, and r, scaled by what clipping leaves of it, to one of norm at most `residuals`. Nothing depends
- * on other records: sums of whole numbers stay below 2^53, the exponential is a table of whole numbers, and everything else
- * is one correctly rounded operation (+ - * / sqrt, rounding) at a time.
+ * on other records: sums over one stay below 2^53 and sums over all are kept modulo 2^52, the exponential is a table of whole
+ * numbers, and everything else is one correctly rounded operation (+ - * / sqrt, rounding) at a time.
  */
 import { exponentOf, powerOfTwo } from "../bits/discrete.ts";
 import { exponential, rational } from "../bits/rational.ts";
 import type { Task } from "../wire/task.ts";
 import { Workbench } from "./products.ts";
-import { aim, rint, roundWithin } from "./whole.ts";
+import { UNREDUCED, aim, reduce, rint, roundWithin } from "./whole.ts";
 
 /** a record's largest value has so many bits before it is scaled to the grid */
 export const FEATURE_BITS = 18;
@@ -42,6 +42,8 @@ export class GradientSum {
   readonly #total: Float64Array;
   readonly #aim: number;
   #losses = 0;
+  /** records that were added since the sum was reduced */
+  #added = 0;
   // the records at hand
   #count = 0;
   /** `[records, width]` */
@@ -69,7 +71,7 @@ export class GradientSum {
   begin(weights: Float64Array): void {
     this.#weights.set(weights);
     this.#total.fill(0);
-    [this.#count, this.#losses] = [0, 0];
+    [this.#count, this.#added, this.#losses] = [0, 0, 0];
   }
 
   /** Adds a record of norm `length`, which is about whole/scale. */
@@ -81,9 +83,10 @@ export class GradientSum {
     if (this.#count === AT_ONCE) this.#addRows();
   }
 
-  /** The sum `[classes, width]`, to be read before the next begins, and the sum of all losses so far. */
+  /** The sum `[classes, width]` modulo 2^52, to be read before the next begins, and the sum of all losses so far. */
   get now(): { total: Float64Array; losses: number } {
     this.#addRows();
+    this.#reduce();
     return { total: this.#total, losses: this.#losses };
   }
 
@@ -92,7 +95,14 @@ export class GradientSum {
     this.#bench.multiply(this.#rows, count, this.#weights, classes, width, this.#likely);
     for (let i = 0; i < count; i += 1) this.#losses += this.#residuals(i);
     this.#bench.addTransposed(this.#total, this.#parts, classes, this.#rows, count, width);
+    this.#added += count;
     this.#count = 0;
+    if (this.#added >= UNREDUCED) this.#reduce();
+  }
+
+  #reduce(): void {
+    reduce(this.#total);
+    this.#added = 0;
   }
 
   /** Makes whole residuals of the i-th record's scores; gives back its loss. */
@@ -159,7 +169,7 @@ export class LinearHead {
     return dense && new LinearHead(task.input.shape, dense.inputs, dense.outputs, clip, steps);
   }
 
-  /** Adds the parts of some records to a sum, flat as the parameters are; gives back the sum of their losses. */
+  /** Adds the parts of some records, modulo 2^52, to a sum, flat as the parameters are; gives back the sum of their losses. */
   addTo(sum: Float64Array, parameters: Float32Array, x: Float32Array, y: ArrayLike<number>, chosen: ArrayLike<number>): number {
     const gradients = this.#gradients;
     gradients.begin(wholeWeights(parameters, this.inputs, this.classes, this.#columns));

@@ -3,9 +3,11 @@
  * which the upper triangle says all, and m = the sum of u_p times the factor limit/sqrt(cells), rounded down.
  *
  * A record's A is positive semidefinite with trace |u|^2, so that its norm is at most limit^2, and its part of m is at most
- * factor * sqrt(cells) * |u| <= limit^2 long: both together move by sqrt(2) limit^2.
+ * factor * sqrt(cells) * |u| <= limit^2 long: both together move by sqrt(2) limit^2. Limits are below 2^15. Sums are kept
+ * modulo 2^52, for any number of records.
  */
 import { Workbench, besideEachOther, sideBySide } from "./products.ts";
+import { UNREDUCED, reduce } from "./whole.ts";
 
 /** How many numbers A's upper triangle and m have. */
 export const momentsOf = (maps: number): number => (maps * (maps + 1)) / 2 + maps;
@@ -23,6 +25,8 @@ export class SecondMoments {
   readonly #square: Float64Array;
   readonly #means: Float64Array;
   readonly #factor: number;
+  /** records that were added since sums were reduced */
+  #added = 0;
   readonly #bench: Workbench;
   // of the records at hand
   readonly #beside: Float64Array;
@@ -41,13 +45,14 @@ export class SecondMoments {
     for (let done = 0; done < count; done += most) this.#addSome(u, first + done * this.maps * this.cells, Math.min(most, count - done));
   }
 
-  /** A's upper triangle with its diagonal, row by row, then m. */
+  /** A's upper triangle with its diagonal, row by row, then m, modulo 2^52. */
   get sums(): Float64Array {
+    this.#reduce();
     const { maps } = this;
     const found = new Float64Array(momentsOf(maps));
     let at = 0;
     for (let i = 0; i < maps; i += 1) for (let j = i; j < maps; j += 1, at += 1) found[at] = this.#square[i * maps + j]!;
-    for (let i = 0; i < maps; i += 1, at += 1) found[at] = this.#means[i]! * this.#factor;
+    for (let i = 0; i < maps; i += 1, at += 1) found[at] = this.#means[i]!;
     return found;
   }
 
@@ -63,6 +68,18 @@ export class SecondMoments {
         for (let j = 0; j < left; j += 1) this.#square[(i + row) * maps + i + j]! += rows[row * left + j]!;
       }
     }
-    for (let i = 0; i < maps; i += 1) for (let p = 0; p < columns; p += 1) this.#means[i]! += beside[i * columns + p]!;
+    for (let i = 0; i < maps; i += 1) {
+      let sum = 0;
+      for (let p = 0; p < columns; p += 1) sum += beside[i * columns + p]!;
+      this.#means[i]! += sum * this.#factor;
+    }
+    this.#added += count;
+    if (this.#added >= UNREDUCED) this.#reduce();
+  }
+
+  #reduce(): void {
+    reduce(this.#square);
+    reduce(this.#means);
+    this.#added = 0;
   }
 }

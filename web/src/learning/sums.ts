@@ -1,7 +1,7 @@
 /**
  * Sums over all records on public features (docs/bits.md, "Sums on public features"): second moments of their normal form in
- * the first round, clipped gradients of a linear head on whitened records in all others. They are exact; the privacy room
- * adds the noise. What a record adds is a function of that record and the plan alone.
+ * the first round, clipped gradients of a linear head on whitened records in all others. They are exact modulo 2^52, for any number
+ * of records; the privacy room adds the noise. What a record adds is a function of that record and the plan alone.
  */
 import { Refused } from "../wire/refusal.ts";
 import type { Limits, SumsTraining, Task, Whitening } from "../wire/task.ts";
@@ -10,7 +10,7 @@ import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
 import { SecondMoments } from "./second_moments.ts";
 import type { Doing, Progress, Trained } from "./training.ts";
-import { WhitenedRecords, Whitener } from "./whitened.ts";
+import { type Memory, WhitenedRecords, Whitener, memoryFor } from "./whitened.ts";
 
 /** What one round sums up. */
 export interface Summing {
@@ -46,6 +46,7 @@ export class FeatureSums {
   readonly #size: number;
   #x: Float32Array = new Float32Array();
   #y: Int32Array = new Int32Array();
+  #memory: { units: Int16Array; white: Memory } | null = null;
   #units: Units | null = null;
   #white: { units: Units; records: WhitenedRecords } | null = null;
   #sum: GradientSum | null = null;
@@ -64,9 +65,17 @@ export class FeatureSums {
     new NormalForm(training, 1); // refuses groups and roots that do not fit
   }
 
-  /** The records, normalised, channel after channel. */
+  /**
+   * The records, normalised, channel after channel. Their memory is taken now, before anybody waits for a report: training never
+   * fails at the number of records.
+   */
   take(x: Float32Array, y: Int32Array): void {
-    [this.#x, this.#y, this.#units, this.#white] = [x, y, null, null];
+    [this.#x, this.#y, this.#units, this.#white, this.#memory] = [x, y, null, null, null];
+    try {
+      this.#memory = { units: new Int16Array(y.length * this.#size), white: memoryFor(y.length, this.#size + 1) };
+    } catch {
+      throw new Refused(`${y.length.toLocaleString("en")} records are more than this browser has memory for: choose fewer`);
+    }
   }
 
   async sum(parameters: Float32Array, { limits, whitening }: Summing, progress: Progress): Promise<Summed> {
@@ -97,19 +106,27 @@ export class FeatureSums {
   async #wholeUnits(limit: number, progress: Progress): Promise<Units> {
     if (this.#units?.limit !== limit) {
       const [x, y] = [this.#x, this.#y];
-      this.#units = { x, y, limit, whole: new Int16Array(y.length * this.#size), done: 0 };
+      this.#units = { x, y, limit, whole: this.#memory?.units ?? new Int16Array(), done: 0 };
     }
     const units = this.#units;
     const form = new NormalForm(this.#training, limit);
     const turn = new Turn();
     for (const count = units.y.length; units.done < count; ) {
-      const features = this.#scattering.features(units.x, units.done * this.#pixels);
-      units.whole.set(form.whole(features), units.done * this.#size);
+      units.whole.set(this.#wholeOf(units.x, units.done, form), units.done * this.#size);
       units.done += 1;
       if (turn.isOver) await turn.pass();
       progress(units.done, count, "features");
     }
     return units;
+  }
+
+  /** The normal form of one record; 0 where it fails: an error would end the sums of all others, and show the record. */
+  #wholeOf(x: Float32Array, record: number, form: NormalForm): Float64Array {
+    try {
+      return form.whole(this.#scattering.features(x, record * this.#pixels));
+    } catch {
+      return new Float64Array(this.#size);
+    }
   }
 
   async #secondMoments({ whole, y, limit }: Units, progress: Progress): Promise<Summed> {
@@ -122,7 +139,8 @@ export class FeatureSums {
   async #whitened(units: Units, by: Whitening, limit: number, progress: Progress): Promise<WhitenedRecords> {
     const made = this.#white;
     if (made?.units === units && made.records.limit === limit && same(made.records.by, by)) return made.records;
-    const records = new WhitenedRecords(units.y.length, this.#training.cells, by, this.#training.bias, limit);
+    this.#white = null; // the next takes its memory, and may be stopped half way
+    const records = new WhitenedRecords(units.y.length, this.#training.cells, by, this.#training.bias, limit, this.#memory?.white);
     await inPieces(records.count, (i, count) => records.set(i, units.whole, i * this.#size, count), progress, "features");
     this.#white = { units, records };
     return records;

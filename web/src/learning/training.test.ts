@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { gridFor } from "../bits/discrete.ts";
 import { Keystream } from "../bits/keystream.ts";
 import { erfc, normalQuantile, scaledErfc } from "../bits/normal.ts";
@@ -95,6 +95,26 @@ describe("private training", () => {
       expect(whole.map((value, i) => value - others[i]!)).toEqual(own);
       expect(own.reduce((total, value) => total + value * value, 0)).toBeLessThanOrEqual(steps ** 2);
     }
+  });
+
+  test("counts a record whose gradient cannot be computed as 0, and all others", async () => {
+    const { network, parameters, records } = await setting();
+    const sumOf = async (sample: number[]) => {
+      const sum = new Float64Array(model.size);
+      await addition(training, taskWith(training), network)(sum, parameters, records, sample);
+      return sum;
+    };
+    const others = await sumOf([0, 2]);
+    const { gradient } = network;
+    let calls = 0;
+    const failing = vi.spyOn(network, "gradient").mockImplementation(async (...given) => {
+      if ((calls += 1) === 2) throw new RangeError("this record is beyond me");
+      return gradient.apply(network, given);
+    });
+    const sum = await sumOf([0, 1, 2]);
+    failing.mockRestore();
+    expect(sum).toEqual(others);
+    expect(sum.some((value) => value !== 0)).toBe(true);
   });
 
   test("ends when its caller wants it to", async () => {

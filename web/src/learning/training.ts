@@ -9,7 +9,7 @@ import { order, poissonSample, portions, wholeNoise } from "./draws.ts";
 import { LinearHead } from "./linear_head.ts";
 import type { Gradient, Network } from "./network.ts";
 import { Descent } from "./optimiser.ts";
-import { wholeGradient } from "./whole.ts";
+import { SUM_BITS, UNREDUCED, reduce, wholeGradient, wrapped } from "./whole.ts";
 
 /** A page's records in the network's layout. */
 export interface Records {
@@ -69,7 +69,7 @@ async function trainPrivately(
   return { parameters: after, clear, loss: seen ? loss / seen : null, seen, order: null };
 }
 
-/** Adds what some records move a step's sum by, in whole numbers of grid steps; gives back the sum of their losses. */
+/** Adds what some records move a step's sum by, in whole numbers of grid steps modulo 2^52; gives back the sum of their losses. */
 type Addition = (sum: Float64Array, parameters: Float32Array, records: Records, sample: number[]) => Promise<number>;
 
 /** What a record adds is a function of it and of the parameters alone: what is beside it changes no bit. */
@@ -81,14 +81,25 @@ export function addition(training: PrivateTraining, task: Task, network: Network
   return async (sum, parameters, { x, y }, sample) => {
     let losses = 0;
     const at = network.matrices(parameters);
-    for (const record of sample) {
-      const { gradient, loss } = await network.gradient(at, network.batch(x, y, [record]));
-      wholeGradient(gradient, training.clip, steps, whole);
-      for (let i = 0; i < sum.length; i += 1) sum[i]! += whole[i]!;
-      losses += loss;
+    for (const [i, record] of sample.entries()) {
+      if (i % UNREDUCED === 0) reduce(sum);
+      const found = await gradientOrNull(() => network.gradient(at, network.batch(x, y, [record])));
+      if (found === null) continue;
+      wholeGradient(found.gradient, training.clip, steps, whole);
+      for (let k = 0; k < sum.length; k += 1) sum[k]! += whole[k]!;
+      losses += found.loss;
     }
     return losses;
   };
+}
+
+/** What is computed of one record; null where that fails: an error must not end the training on all others, which would show it. */
+async function gradientOrNull(compute: () => Promise<Gradient>): Promise<Gradient | null> {
+  try {
+    return await compute();
+  } catch {
+    return null;
+  }
 }
 
 /** What private training makes of no records at all: every batch is empty, and its noise is there all the same. */
@@ -111,7 +122,7 @@ async function descended(
     await add(descent.parameters, sum, t);
     const drawn = await wholeNoise(words, t, sum.length, grid.noise);
     alone.step(sum.map((value) => value * unit), t);
-    for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]!) * unit);
+    for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround(wrapped(sum[i]! + drawn[i]!, SUM_BITS) * unit);
     descent.step(sum, t);
     progress(t + 1, steps);
   }

@@ -43,9 +43,17 @@ export class Whitener {
   }
 }
 
+/** Room for whitened records of so many values. */
+export interface Memory {
+  /** `[records, width]`, the input of the bias last */
+  whole: Int16Array;
+  scales: Float64Array;
+}
+
+export const memoryFor = (count: number, width: number): Memory => ({ whole: new Int16Array(count * width), scales: new Float64Array(count) });
+
 /** Whitened records as whole vectors of norm at most `limit`: a record is about whole/scale. */
 export class WhitenedRecords {
-  /** `[records, width]`, the input of the bias last */
   readonly whole: Int16Array;
   readonly scales: Float64Array;
   readonly width: number;
@@ -56,10 +64,12 @@ export class WhitenedRecords {
   readonly #aim: number;
   readonly #whitener: Whitener;
 
-  constructor(readonly count: number, readonly cells: number, readonly by: Whitening, readonly bias: number, readonly limit: number) {
+  constructor(
+    readonly count: number, readonly cells: number, readonly by: Whitening, readonly bias: number, readonly limit: number,
+    memory = memoryFor(count, by.centre.length * cells + 1),
+  ) {
     this.width = by.centre.length * cells + 1;
-    this.whole = new Int16Array(count * this.width);
-    this.scales = new Float64Array(count);
+    [this.whole, this.scales] = [memory.whole, memory.scales];
     this.length = Math.sqrt(1 + bias * bias);
     [this.#fixed, this.#rounded] = [new Float64Array(this.width), new Float64Array(this.width)];
     this.#aim = aim(limit, this.width);

@@ -8,6 +8,23 @@ const ATTEMPTS = 12;
 /** The nearest whole number, ties to even, for |x| <= 2^51. */
 export const rint = (x: number): number => x + WHOLE - WHOLE;
 
+/** Sums over records are kept modulo 2^52: every modulus of a report divides it, and a float64 holds them and some more exactly. */
+export const SUM_BITS = 52;
+
+/** Records that are added before sums are reduced: each adds at most 2^30 to a value, a product of norms up to 2^15. */
+export const UNREDUCED = 2 ** 20;
+
+/** Reduces sums modulo 2^52, around zero. */
+export function reduce(sums: Float64Array): void {
+  for (let i = 0; i < sums.length; i += 1) sums[i] = wrapped(sums[i]!, SUM_BITS);
+}
+
+/** A whole number modulo 2^bits, around zero: exactly, however large the number is. */
+export function wrapped(value: number, bits: number): number {
+  const modulus = 2 ** bits;
+  return value - modulus * Math.round(value / modulus);
+}
+
 /** The norm to scale a vector to before it is rounded, so that it rarely gets longer than `limit` by that. */
 export function aim(limit: number, width: number): number {
   return Math.sqrt(Math.max(limit * limit - width / 12 - 2 * limit, (limit * limit) / 4));

@@ -1,12 +1,15 @@
 import "fake-indexeddb/auto";
 import { createHash } from "node:crypto";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { TENSOR, fromHex, golden, numbers, signed, stream, tasks, toHex, words } from "../golden.ts";
 import { type Job, TrainingRoom } from "../learning/room.ts";
+import { Scattering } from "../learning/scattering.ts";
+import { SecondMoments } from "../learning/second_moments.ts";
+import { wrapped } from "../learning/whole.ts";
 import { ANSWER_BYTES, canonical } from "../wire/frames.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
-import { noisySums, readSums, wrapped } from "./noisy_sums.ts";
+import { noisySums, readSums } from "./noisy_sums.ts";
 import { PrivacyRoom, type Ruling } from "./privacy.ts";
 import { ownReleases } from "./releases.ts";
 import type { Choice } from "./terms.ts";
@@ -109,10 +112,27 @@ describe("the noise of sums", () => {
     expect([127, 128, -128, -129, 256, -(2 ** 45) + 3].map((value) => wrapped(value, 8))).toEqual([127, -128, -128, 127, 0, 3]);
   });
 
-  test("goes alone where sums are none, since a failure would tell of the records", async () => {
-    for (const sums of [[NaN, 0, 0], [0.5, 0, 0], [Infinity, 0, 0], [2 ** 52, 0, 0]]) {
-      expect(await valuesOf(Float64Array.from(sums))).toEqual(await valuesOf(null));
-    }
+  test.each([8, 40, 48])("is added to sums of any size, modulo 2^%d", async (modulus) => {
+    const wide = { ...stage, noise: 30, modulus };
+    const sums = Float64Array.of(2 ** 51 + 1, -(2 ** 53) + 1, 2 ** 60 + 2 ** 10);
+    const noise = readSums({ ...wide, modulus: 48 }, await noisySums({ ...wide, modulus: 48 }, null, await stream()));
+    const expected = Array.from(sums, (sum, i) => Number(BigInt.asIntN(modulus, BigInt(sum) + BigInt(noise[i]!))));
+    expect([...readSums(wide, await noisySums(wide, sums, await stream()))]).toEqual(expected);
+  });
+
+  test("stays beside the sums of two million records: one more moves the report by its own part alone", async () => {
+    const most = 32_767;
+    const wide = { ...stage, values: 2, noise: 25, modulus: 48 };
+    const moments = new SecondMoments(1, 1, most);
+    moments.add(new Int16Array(2_097_600).fill(most), 0, 2_097_600);
+    const before = moments.sums;
+    const alone = new SecondMoments(1, 1, most);
+    for (const one of [moments, alone]) one.add([most - 1]);
+    const reports = await Promise.all([before, moments.sums].map(async (sums) => readSums(wide, await noisySums(wide, sums, await stream()))));
+    const noise = readSums(wide, await noisySums(wide, null, await stream()));
+    const total = BigInt.asIntN(48, 2_097_600n * BigInt(most) ** 2n);
+    expect([...reports[0]!]).toEqual([...noise].map((drawn) => Number(BigInt.asIntN(48, total + BigInt(drawn)))));
+    expect([...reports[1]!].map((value, i) => wrapped(value - reports[0]![i]!, 48))).toEqual([...alone.sums]);
   });
 
   test("is not added to another number of values", async () => {
@@ -302,6 +322,41 @@ describe("the room that sums", () => {
     expect(seen.slice(0, 6)).toEqual([1, 2, 3, 4, 6, 7]); // the fifth was done when it heard of the stop
     expect(records).toBe(9);
     expect(sums).toEqual((await (await trainingRoom(task, 9)).train(job(task, null))).sums);
+  });
+
+  test("forgets the whitened records of a plan that was stopped", async () => {
+    const task = digits();
+    const room = await trainingRoom(task, 9);
+    const { sums } = await room.train(job(task, whitening(9)));
+    const stopped = room.train(job(task, { ...whitening(9), centre: new Float32Array(9).fill(999) }));
+    room.stop();
+    await expect(stopped).rejects.toThrow();
+    expect((await room.train(job(task, whitening(9)))).sums).toEqual(sums);
+  });
+
+  test.each([["second moments", null], ["gradients", whitening(9, 65536)]])("counts a record that fails as 0, and all others: %s", async (_, by) => {
+    const task = digits();
+    const { features } = Scattering.prototype;
+    const room = await trainingRoom(task, 6);
+    const failing = vi.spyOn(Scattering.prototype, "features").mockImplementation(function (this: Scattering, x, first) {
+      if (first === 2 * 64) throw new RangeError("this record is beyond me");
+      return features.call(this, x, first);
+    });
+    const { sums, seen } = await room.train(job(task, by));
+    failing.mockImplementation(function (this: Scattering, x, first) {
+      const found = features.call(this, x, first);
+      return first === 2 * 64 ? found.fill(0) : found;
+    });
+    const without = await (await trainingRoom(task, 6)).train(job(task, by));
+    failing.mockRestore();
+    expect(seen).toBe(6);
+    expect(sums!.some((sum) => sum !== 0)).toBe(true);
+    expect(sums).toEqual(without.sums);
+  });
+
+  test("refuses more records than there is memory for when they are taken, before anybody waits for a report", async () => {
+    const room = await trainingRoom(digits(), 1);
+    expect(() => room.take(new Float32Array(), { length: 2 ** 45 } as Int32Array)).toThrow(/records are more than/);
   });
 
   test("takes other records in the place of its own", async () => {

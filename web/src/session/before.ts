@@ -4,7 +4,8 @@ import { PrivacyRoom } from "../privacy/privacy.ts";
 import { type OwnRecord, recordOf } from "../privacy/record.ts";
 import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
-import { readSample } from "../workers/data.ts";
+import { columnsOf, readSample } from "../workers/data.ts";
+import type { Separator, TableColumns } from "../workers/table.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
 
@@ -43,6 +44,11 @@ export async function checkData(data: DataSource, task: unknown, sampleFrom?: st
   } finally {
     room.close();
   }
+}
+
+/** The columns of a table, by its first line, for the person to say which of them is the class. */
+export async function tableColumns(file: File, task: unknown, headerless?: Separator): Promise<TableColumns> {
+  return columnsOf(file, readTask(task), headerless);
 }
 
 /** An example of the public sample, in raw values. */

@@ -101,8 +101,9 @@ export interface Session {
 
 export type { Adjacency, Basis, Budget, BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
 export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
+export type { Separator } from "../workers/table.ts";
 export { giveBackPlaces, hasPlacesToGiveBack, openSession } from "./open.ts";
-export { checkData, planFor, pageBuild, capabilities, publicExamples, readRecord } from "./before.ts";
+export { checkData, tableColumns, planFor, pageBuild, capabilities, publicExamples, readRecord } from "./before.ts";
 export type { Outlook, Question, Capabilities, PublicExample } from "./before.ts";
 export { openLeaks, type Leaks, type PictureGuess, type PictureLeak, type Reports } from "./leak.ts";
 export { openPredictor, type Predictor } from "./predictor.ts";

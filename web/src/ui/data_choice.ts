@@ -1,6 +1,6 @@
 /** Choosing examples: the sample, drawings, pictures by class, or a table. What is chosen is read here and stays here. */
 
-import { checkData, type DataSource, type DataSummary, type Drawing } from "../session/session.ts";
+import { checkData, tableColumns, type DataSource, type DataSummary, type Drawing, type Separator } from "../session/session.ts";
 import { wordsOf } from "../wire/refusal.ts";
 import type { Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
@@ -312,37 +312,68 @@ export class DataChoice {
   }
 
   private tablePanel(): Child[] {
-    const column = h("input", {
-      type: "text",
-      id: "table-label",
-      placeholder: "found by itself",
-      autocomplete: "off",
-      onchange: () => take(),
-    });
+    const column = h("select", { id: "table-label", onchange: () => take() });
+    const which = h("div", { class: "field", hidden: true }, h("label", { for: "table-label" }, "Which column is the class?"), column);
+    const first = h(
+      "select",
+      { id: "table-first", onchange: () => look() },
+      ...FIRST_LINES.map(([value, words]) => h("option", { value }, words)),
+    );
     const file = h("input", {
       type: "file",
       id: "table-file",
       accept: ".csv,text/csv,text/plain",
-      onchange: () => take(),
+      onchange: () => look(),
     });
+    const reading = (): { headerless?: Separator } => (first.value === "" ? {} : { headerless: first.value as Separator });
+    const look = (): void => {
+      const chosen = file.files?.[0];
+      if (chosen === undefined) return;
+      which.hidden = true;
+      this.take(null);
+      const check = this.checks;
+      tableColumns(chosen, this.task, reading().headerless).then(
+        ({ names, candidates, label }) => {
+          if (check !== this.checks) return;
+          fill(
+            column,
+            label === null && h("option", { value: "" }, "Choose…"),
+            ...candidates.map((k) => h("option", { value: k, selected: k === label }, names[k] || `column ${k + 1}`)),
+          );
+          which.hidden = false;
+          take();
+        },
+        (problem: unknown) => check === this.checks && this.refuse(problem),
+      );
+    };
     const take = (): void => {
       const chosen = file.files?.[0];
       if (chosen === undefined) return;
-      const name = column.value.trim();
-      this.take(name === "" ? { kind: "csv", file: chosen } : { kind: "csv", file: chosen, labelColumn: name });
+      if (column.value !== "") return this.take({ kind: "csv", file: chosen, label: Number(column.value), ...reading() });
+      this.take(null);
+      fill(this.found, h("p", { class: "note" }, "Your table does not say which of its columns is the class: choose it above."));
     };
     const values = this.task.input.shape.reduce((product, side) => product * side, 1);
     return [
       h(
         "p",
         {},
-        `A table saved as CSV: a first line with names, then one example a line, with ${tableWords(this.task, values)} and its class (${listed(this.task.classes.map((name) => `“${name}”`), "or")}).`,
+        `A table saved as CSV: one example a line, with ${tableWords(this.task, values)} and its class (${listed(this.task.classes.map((name) => `“${name}”`), "or")}).`,
       ),
       h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
-      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column with the class"), column),
+      !this.task.input.columns && h("div", { class: "field" }, h("label", { for: "table-first" }, "Its first line holds"), first),
+      which,
     ];
   }
 }
+
+/** What the first line of a table holds, which nobody but its owner knows: names, or an example with such signs between cells. */
+const FIRST_LINES: readonly (readonly [Separator | "", string])[] = [
+  ["", "names of columns"],
+  [",", "an example, with commas"],
+  [";", "an example, with semicolons"],
+  ["\t", "an example, with tabs"],
+];
 
 function options(task: Task): Option[] {
   const all: Option[] = [

@@ -1,46 +1,74 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { tasks } from "../golden.ts";
 import { readTask, type Task } from "../wire/task.ts";
-import { DataRoom, pictureToRecord } from "./data.ts";
+import { DataRoom, columnsOf, pictureToRecord } from "./data.ts";
 import { hasBrightEdge, resized } from "./pictures.ts";
+import type { Reading } from "./table.ts";
 
 const digits: Task = { ...tasks["webfed-digits"], input: { ...tasks["webfed-digits"].input, largest: 16 } };
 const table: Task = { ...digits, input: { shape: [2], mean: [1, 10], std: [2, 5], kind: "features" }, classes: ["no", "yes"] };
 const room = new DataRoom();
 const csv = (text: string, name = "mine.csv") => new File([text], name);
-const load = (text: string, task = table, labelColumn?: string) =>
-  room.load({ kind: "csv", file: csv(text), ...(labelColumn === undefined ? {} : { labelColumn }) }, task, null);
+const load = (text: string, task = table, reading: Reading = {}) => room.load({ kind: "csv", file: csv(text), ...reading }, task, null);
 
 afterEach(() => vi.unstubAllGlobals());
 
 describe("a table", () => {
-  test("is read with or without a header, and normalised by the task's constants", async () => {
-    for (const text of ["a,b,class\n3,20,yes\n-1,0,no\n", "3;20;yes\r\n-1;0;no", "\ufeff3\t20\tYES\n\n-1\t0\t0\n"]) {
-      const { x, y, summary } = await load(text);
-      expect([...x]).toEqual([1, 2, -1, -2]);
-      expect([...y]).toEqual([1, 0]);
-      expect(summary).toMatchObject({ records: 2, perClass: [1, 1] });
-    }
+  test.each([
+    ["a,b,class\n3,20,yes\n-1,0,no\n", {}],
+    ["3;20;yes\r\n-1;0;no", { headerless: ";" }],
+    ["\ufeff3\t20\tYES\n\n-1\t0\t0\n", { headerless: "\t" }],
+  ] as const)("is read with a header, or as its owner says, and normalised by the task's constants: %j", async (text, reading) => {
+    const { x, y, summary } = await load(text, table, reading);
+    expect([...x]).toEqual([1, 2, -1, -2]);
+    expect([...y]).toEqual([1, 0]);
+    expect(summary).toMatchObject({ records: 2, perClass: [1, 1], notes: [] });
   });
 
   test("may have its class in any column", async () => {
     expect([...(await load('"class",a,b\n"yes",3,20\n')).y]).toEqual([1]);
-    expect([...(await load("a,kind,b\n3,yes,20\n", table, "kind")).x]).toEqual([1, 2]);
-    expect([...(await load("3,yes,20\n4,no,2\n", table, "2")).y]).toEqual([1, 0]);
+    expect([...(await load("a,kind,b\n3,yes,20\n", table, { label: 1 })).x]).toEqual([1, 2]);
+    expect([...(await load("3,yes,20\n4,no,2\n", table, { label: 1, headerless: "," })).y]).toEqual([1, 0]);
   });
 
   test.each([
-    ["text where a number belongs", "a,b,class\n3,20,yes\n3,oops,no\n", /line 3, b: "oops" is not a number/],
-    ["a class that there is not", "3,20,maybe\n", /line 1: the class "maybe" is none of no, yes/],
-    ["a class beyond the last", "3,20,2\n", /the class "2" is none/],
-    ["too few columns", "3,20,yes\n3,no\n", /line 2 has 2 columns; this federation takes 2 numbers and a class, 3 in all/],
-    ["an empty cell", "3,20,yes\n3,,no\n", /line 2, column 2: "" is not a number/],
-    ["a number beyond all numbers", "a,b,class\n3,20,yes\n1e999,20,no\n", /line 3, a: 1e999 is too large; numbers go up to 3.4e38/],
-    ["a number beyond those of training", "3,-3.5e38,yes\n", /line 1, column 2: -3.5e38 is too large/],
-    ["nothing", "\n\n", /is empty/],
-    ["a header alone", "a,b,class\n", /has a header and no records/],
-  ])("with %s is refused, and the line is named", async (_, text, reason) => {
-    await expect(load(text)).rejects.toThrow(reason);
+    ["text where a number belongs", "oops,20,no", "line 3, a: \"oops\" is not a number"],
+    ["a class that there is not", "3,20,maybe", "line 3: the class \"maybe\" is none of no, yes"],
+    ["a class beyond the last", "3,20,2", "the class \"2\" is none"],
+    ["too few columns", "3,no", "line 3 has 2 columns, not 3"],
+    ["too many columns", "3,20,no,1", "line 3 has 4 columns, not 3"],
+    ["an empty cell", "3,,no", "line 3, b: \"\" is not a number"],
+    ["a comma in a number", '"3,5",20,no', "line 3, a: \"3,5\" is not a number"],
+    ["a number beyond all numbers", "1e999,20,no", "line 3, a: 1e999 is too large; numbers go up to 3.4e38"],
+    ["a number beyond those of training", "3,-3.5e38,no", "line 3, b: -3.5e38 is too large"],
+    ["a quotation mark that is not closed", '"3,20,no', "line 3 has 1 columns"],
+    ["a number that normalising makes infinite", "3.4e38,20,no", "lines 3"],
+  ])("leaves a line out with %s, and changes nothing of all others", async (_, line, note) => {
+    const wide = { ...table, input: { ...table.input, mean: [1, 10], std: [0.5, 5] } };
+    const before = await load("a,b,class\n3,20,yes\n-1,0,no\n", wide);
+    const after = await load(`a,b,class\n3,20,yes\n${line}\n-1,0,no\n`, wide);
+    expect(after.x).toEqual(before.x);
+    expect(after.y).toEqual(before.y);
+    expect(after.summary).toEqual({ ...before.summary, notes: [expect.stringContaining(note)] });
+  });
+
+  test("leaves a line out of which a number is no text in UTF-8, and no other", async () => {
+    const bytes = Uint8Array.from([..."a,b,class\n3,20,yes\n", 0xff, 0xc3, ..."\n-1,0,no\n"].map((sign) => (typeof sign === "string" ? sign.charCodeAt(0) : sign)));
+    const { y, summary } = await room.load({ kind: "csv", file: new File([bytes], "mine.csv") }, table, null);
+    expect([...y]).toEqual([1, 0]);
+    expect(summary.notes).toHaveLength(1);
+  });
+
+  test.each([
+    ["nothing", "\n\n", {}, /is empty/],
+    ["a header alone", "a,b,class\n", {}, /has a header and no records/],
+    ["another number of columns", "a,b,c,class\n1,2,3,yes\n", {}, /4 columns; this federation takes 2 numbers and a class, 3 in all/],
+    ["numbers in its first line, where nobody said so", "3,20,1\n4,2,0\n", {}, /numbers where names/],
+    ["no line that can be used", "a,b,class\nx,1,yes\n", {}, /no line .* line 2, a/],
+    ["a class column that nobody named", "a,b,c\n1,2,yes\n", {}, /which of its columns is the class.*a, b, c/],
+    ["a class column that it does not have", "a,b,c\n1,2,yes\n", { label: 3 }, /"4" is none for the class.*a, b, c/],
+  ])("with %s is refused, whatever its records are", async (_, text, reading, reason) => {
+    await expect(load(text, table, reading)).rejects.toThrow(reason);
   });
 
   const named = {
@@ -54,7 +82,6 @@ describe("a table", () => {
     ["in other capitals", "bmi;Age;label\n20;3;yes\n", []],
     ["with others between them", "id,BMI,class,age,ward\n7,20,yes,3,north\n", ["id", "ward"]],
     ["with a class that has an own name", "BMI,ill,age\n20,yes,3\n", []],
-    ["with a class of an own name before another column", "ill,BMI,age,ward\nyes,20,3,north\n", ["ward"]],
   ])("of named columns is matched by their names: %s", async (_, text, extra) => {
     const { x, y, summary } = await load(text, named);
     expect([...x]).toEqual([1, 2]);
@@ -69,24 +96,42 @@ describe("a table", () => {
     ["that lacks one", "age,class\n3,yes\n", /BMI/],
     ["that lacks both", "a,b,class\n3,20,yes\n", /age, BMI/],
     ["with two of one name", "age,BMI,BMI,class\n3,20,1,yes\n", /two columns .*BMI/],
-    ["without a header", "3,20,yes\n", /no header.*age, BMI/],
     ["without a class", "age,BMI\n3,20\n", /class/],
-    ["with a line that is too short", "id,age,BMI,class\n7,3,20,yes\n7,3,yes\n", /line 3 has 3 columns/],
-    ["with a word in a column that counts", "id,age,BMI,class\nx,old,20,yes\n", /line 2, age/],
+    ["with two columns that may hold the class", "ill,BMI,age,ward\nyes,20,3,north\n", /ill, ward/],
   ])("of named columns %s is refused, and what is wrong is named", async (_, text, reason) => {
     await expect(load(text, named)).rejects.toThrow(reason);
   });
 
   test("of named columns has its class where the owner says so, and not where the model learns from", async () => {
     const text = "age,outcome,BMI,class\n3,yes,20,7\n";
-    expect([...(await load(text, named, "outcome")).y]).toEqual([1]);
-    await expect(load(text, named, "age")).rejects.toThrow(/age/);
+    expect([...(await load(text, named, { label: 1 })).y]).toEqual([1]);
+    await expect(load(text, named, { label: 0 })).rejects.toThrow(/age/);
+    await expect(load("3,20,yes\n", named, { headerless: "," })).rejects.toThrow(/age, BMI/);
   });
 
-  test("with a number that normalising makes infinite is refused, and the record is named", async () => {
-    const fine = { ...table, input: { ...table.input, std: [1, 0.001] } };
-    expect((await load("3,3e35,yes\n", fine)).x[1]).toBeCloseTo(3e38, -32);
-    await expect(load("3,20,yes\n3,3e38,no\n", fine)).rejects.toThrow(/record 2 has a number that is too large/);
+  test("has the columns of its header: no record decides which one is the class, nor what stands between cells", async () => {
+    const header = "age,smoker,outcome,BMI\n";
+    const rows = Array.from({ length: 1000 }, (_, i) => `${i % 90},${i % 3 ? "no" : "yes"},${i % 2 ? "no" : "yes"},${i % 40}`).join("\n");
+    for (const more of ["", "\n50,yes,unknown,20", "\n50,unknown,yes,20", "\n50;yes;yes;20;;;;;"]) {
+      await expect(load(header + rows + more, named)).rejects.toThrow(/smoker, outcome/);
+      const { y } = await load(header + rows + more, named, { label: 2 });
+      expect([...y.subarray(0, 1000)]).toEqual(Array.from({ length: 1000 }, (_, i) => 1 - (i % 2)));
+    }
+    for (const first of ["1;2;yes", "1\t2\tyes", "a;b;c", "7"]) {
+      const { y } = await load(`${first}\n3,20,yes\n4,1,no`, table, { headerless: "," });
+      expect([...y]).toEqual([1, 0]);
+    }
+  });
+
+  test.each([
+    ["a usual name", "id,age,Label,BMI\n", named, {}, [0, 2], 2],
+    ["the only other column", "age,ill,BMI", named, {}, [1], 1],
+    ["several others", "age,ill,BMI,ward", named, {}, [1, 3], null],
+    ["columns by position", "a;b;c\n", table, {}, [0, 1, 2], null],
+    ["a usual name by position", "y\ta\tb\n", table, {}, [0, 1, 2], 0],
+    ["no header", "1,2,yes\n", table, { headerless: "," }, [0, 1, 2], 2],
+  ] as const)("says by its first line where the class may be: %s", async (_, text, task, { headerless }: Reading, candidates, label) => {
+    expect(await columnsOf(csv(text), task, headerless)).toMatchObject({ candidates, label });
   });
 
   test("joins whatever it holds: a task that would make common numbers infinite is refused for everybody", () => {
@@ -95,19 +140,17 @@ describe("a table", () => {
     expect(() => readTask(digits)).not.toThrow();
   });
 
-  test("names a few bad lines and counts the others", async () => {
-    const bad = Array.from({ length: 50 }, () => "x,1,yes").join("\n");
-    await expect(load(`1,1,yes\n${bad}`)).rejects.toThrow(/line 2.*line 3.*line 4.*and 47 more lines/);
+  test("names a few lines that it leaves out, and the numbers of the others", async () => {
+    const rows = Array.from({ length: 51 }, (_, i) => (i === 20 ? "1,1,no" : "x,1,yes")).join("\n");
+    const { summary } = await load(`a,b,class\n${rows}\n1,1,yes`);
+    expect(summary.records).toBe(2);
+    expect(summary.notes).toEqual([expect.stringMatching(/^50 of 52 lines .*line 2, .*line 3, .*line 4, .*and lines 5-21, 23-52\.$/)]);
   });
 
   test("of pictures keeps to the brightness that there is", async () => {
     const line = (value: number) => `${Array(64).fill(value).join(",")},7\n`;
-    expect([...(await load(line(16), digits)).x.slice(0, 2)]).toEqual([1, 1]);
-    await expect(load(line(200), digits)).rejects.toThrow(/they go from 0 to 16 here/);
-  });
-
-  test("without such a column for the class says which there are", async () => {
-    await expect(load("a,b,c\n1,2,yes\n", table, "colour")).rejects.toThrow(/no column "colour".*a, b, c/);
+    expect([...(await load(line(16), digits, { headerless: "," })).x.slice(0, 2)]).toEqual([1, 1]);
+    await expect(load(line(200), digits, { headerless: "," })).rejects.toThrow(/they go from 0 to 16 here/);
   });
 
   test("of 2 GB is refused before it is read", async () => {
@@ -126,8 +169,11 @@ describe("pictures", () => {
 
   test("that cannot be read are left out and named; if none can, that is said", async () => {
     vi.stubGlobal("createImageBitmap", async () => { throw new Error("damaged"); });
-    await expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
+    const refused = () => expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
       .rejects.toThrow(/none of these files can be read as a picture \(a.png, b.png\)/);
+    await refused();
+    vi.stubGlobal("createImageBitmap", async () => ({ width: 1, height: 1 })); // and then it cannot be drawn
+    await refused();
   });
 
   test("need a federation that learns from pictures, and a class that there is", async () => {

@@ -3,7 +3,7 @@ import { type Answer, Unanswered, fetched, readable } from "../wire/fetching.ts"
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
-import { type Matched, type RawRecords, largestOf, readTable } from "./table.ts";
+import { type Matched, type RawRecords, type Reading, type Separator, type TableColumns, largestOf, ranges, readTable, tableColumns } from "./table.ts";
 
 /** What a person can bring. Nothing of it leaves the page. */
 export type DataSource =
@@ -11,8 +11,8 @@ export type DataSource =
   | { kind: "sample" }
   /** pictures, sorted by class by whoever chose them */
   | { kind: "images"; classes: { label: number; files: File[] }[] }
-  /** a table: numbers in columns, the class in the column named (the last one if none is) */
-  | { kind: "csv"; file: File; labelColumn?: string }
+  /** a table: numbers in columns, and the class in another one */
+  | ({ kind: "csv"; file: File } & Reading)
   /** pictures drawn in the page: grey values 0 (background) to 255, row by row, of the given size */
   | { kind: "drawings"; drawings: Drawing[] };
 
@@ -50,6 +50,7 @@ export interface SamplePlace {
 
 const MEGABYTE = 2 ** 20;
 const LARGEST_TABLE = 200 * MEGABYTE;
+const LONGEST_HEADER = 4 * MEGABYTE;
 const LARGEST_PICTURE = 50 * MEGABYTE;
 const MOST_PICTURES = 20_000;
 const LARGEST_MEMORY = 2 ** 30;
@@ -57,16 +58,10 @@ const LARGEST_MEMORY = 2 ** 30;
 export class DataRoom {
   async load(source: DataSource, task: Task, sample: SamplePlace | null): Promise<Loaded> {
     const raw = await this.#read(source, task, sample);
-    const count = raw.y.length;
-    if (count === 0) throw new Refused("there is not one record to learn from: choose some more");
-    const perClass = task.classes.map((_, k) => raw.y.reduce((sum, label) => sum + (label === k ? 1 : 0), 0));
-    const x = normalised(raw.x, task);
-    const bad = x.findIndex((value) => !Number.isFinite(value));
-    if (bad >= 0) {
-      const record = Math.floor(bad / (x.length / count)) + 1;
-      throw new Refused(`record ${record} has a number that is too large for this federation: correct it, or leave that record out`);
-    }
-    return { x, y: Int32Array.from(raw.y), summary: { records: count, perClass, notes: raw.notes, ...(raw.matched && { matched: raw.matched }) } };
+    const { x, y, notes } = finite(normalised(raw.x, task), raw);
+    if (y.length === 0) throw new Refused(["there is not one record to learn from: choose some more", ...notes].join(". "));
+    const perClass = task.classes.map((_, k) => y.reduce((sum, label) => sum + (label === k ? 1 : 0), 0));
+    return { x, y, summary: { records: y.length, perClass, notes, ...(raw.matched && { matched: raw.matched }) } };
   }
 
   #read(source: DataSource, task: Task, sample: SamplePlace | null): Promise<RawRecords> {
@@ -75,13 +70,26 @@ export class DataRoom {
         if (!sample) throw new Refused("this federation's sample is known once you have joined");
         return readSample(sample, task);
       case "csv":
-        return readFile(source.file, task, source.labelColumn);
+        return readFile(source.file, task, source);
       case "images":
         return readPictures(source.classes, task);
       case "drawings":
         return Promise.resolve(readDrawings(source.drawings, task));
     }
   }
+}
+
+/** The records of which all values are finite; the others are left out, and named for the person. */
+function finite(x: Float32Array<ArrayBuffer>, { y, notes, lines }: RawRecords): Pick<Loaded, "x" | "y"> & { notes: string[] } {
+  const each = x.length / y.length;
+  const fits = Array.from(y, (_, i) => x.subarray(i * each, (i + 1) * each).every(Number.isFinite));
+  const left = fits.flatMap((fit, i) => (fit ? [] : [lines?.[i] ?? i + 1]));
+  if (left.length === 0) return { x, y: Int32Array.from(y), notes };
+  const kept = fits.flatMap((fit, i) => (fit ? [i] : []));
+  const found = new Float32Array(kept.length * each);
+  kept.forEach((i, at) => found.set(x.subarray(i * each, (i + 1) * each), at * each));
+  const note = `${left.length} of ${y.length} examples have a number that is too large for this federation and are left out: ${lines ? "lines" : "numbers"} ${ranges(left)}.`;
+  return { x: found, y: Int32Array.from(kept, (i) => y[i]!), notes: [...notes, note] };
 }
 
 /** (x - mean)/std in float32, with one constant or one per channel (feature). */
@@ -154,18 +162,21 @@ function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
 
 // --- tables
 
-async function readFile(file: File, task: Task, labelColumn?: string): Promise<RawRecords> {
+async function readFile(file: File, task: Task, reading: Reading): Promise<RawRecords> {
+  return readTable(await textOf(file, file), task, reading);
+}
+
+/** The columns of a table, by its first line. */
+export async function columnsOf(file: File, task: Task, headerless?: Separator): Promise<TableColumns> {
+  return tableColumns(await textOf(file, file.slice(0, LONGEST_HEADER)), task, headerless);
+}
+
+/** Bytes that are no text become a sign that is in no number and no class: they spoil their own line alone. */
+async function textOf(file: File, part: Blob): Promise<string> {
   if (file.size > LARGEST_TABLE) throw tooLarge(file, LARGEST_TABLE, "Take a part of it, say its first 10,000 lines");
-  let text: string;
-  try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-  } catch (error) {
-    if (error instanceof TypeError) {
-      throw new Refused(`"${file.name}" is not a table of text: save it as CSV in UTF-8 and choose it again`);
-    }
-    throw new Refused(`"${file.name}" cannot be read; perhaps it was moved: choose it again`);
-  }
-  return readTable(text, task, labelColumn);
+  const bytes = await part.arrayBuffer().catch(() => null);
+  if (bytes === null) throw new Refused(`"${file.name}" cannot be read; perhaps it was moved: choose it again`);
+  return new TextDecoder("utf-8").decode(bytes);
 }
 
 function tooLarge(file: File, most: number, remedy: string): Refused {

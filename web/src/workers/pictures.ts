@@ -56,12 +56,14 @@ export function hasBrightEdge(pixels: ArrayLike<number>, width: number, height: 
 
 /** Reads a picture's file in a browser; null where it is damaged or no picture. */
 export async function decoded(file: Blob, channels: number): Promise<Picture | null> {
-  let bitmap: ImageBitmap;
   try {
-    bitmap = await createImageBitmap(file);
+    return pixelsOf(await createImageBitmap(file), channels);
   } catch {
-    return null;
+    return null; // whatever is wrong with it: the others are read all the same
   }
+}
+
+function pixelsOf(bitmap: ImageBitmap, channels: number): Picture | null {
   const largest = Math.max(bitmap.width, bitmap.height);
   const scale = Math.min(1, 512 / largest); // more than any task asks for, and small enough to count through
   const [width, height] = [Math.max(1, Math.round(bitmap.width * scale)), Math.max(1, Math.round(bitmap.height * scale))];

@@ -9,6 +9,8 @@ export interface RawRecords {
   notes: string[];
   /** which columns of a table became what */
   matched?: Matched;
+  /** the line of each record of a table */
+  lines?: number[];
 }
 
 /** Columns by the names that a table gives them: what is learnt from, in the model's order, and the class. */
@@ -18,84 +20,137 @@ export interface Matched {
 }
 
 const MOST_PROBLEMS = 3;
+const MOST_RANGES = 20;
 /** what the column of the class is usually called */
 const USUAL = /^(class|label|target|y)$/i;
+
+/** What may stand between the cells of a line. */
+const SEPARATORS = [",", ";", "\t"] as const;
+export type Separator = (typeof SEPARATORS)[number];
+
+/** What a person says of a table. No record says any of it: one that did would decide how all others are read. */
+export interface Reading {
+  /** where the class stands in a line, from 0 on; left out where the header tells */
+  label?: number;
+  /** that the first line is a record, and what stands between cells; left out where the first line has the names of columns */
+  headerless?: Separator;
+}
+
+/** The columns of a table, by its header or by what its federation takes. */
+export interface TableColumns {
+  names: string[];
+  /** where the class may stand */
+  candidates: number[];
+  /** where it stands; null where the person has to say */
+  label: number | null;
+}
 
 /** Where the values of a record stand in a line. */
 interface Columns {
   /** of each value, in the model's order */
   positions: number[];
   label: number;
-  /** cells of a line */
-  cells: number;
-  /** what each cell is called */
+  /** what each cell of a line is called */
   names: string[];
+  separator: Separator;
   notes: string[];
 }
 
-/** Reads a table; every line that cannot be read is named, and then nothing is taken. */
-export function readTable(text: string, task: Task, labelColumn?: string): RawRecords {
-  const lines = rowsOf(text.replace(/^\ufeff/, ""));
+/** Reads a table; a line that does not fit is left out, and named for the person alone. */
+export function readTable(text: string, task: Task, reading: Reading = {}): RawRecords {
+  const lines = linesOf(text);
   if (lines.length === 0) throw new Refused("this table is empty: choose a file with one record a line");
-  const header = looksLikeHeader(lines[0]!) ? lines.shift()!.cells.map((name) => name.trim()) : null;
+  const columns = columnsIn(lines[0]!.text, task, reading);
+  if (reading.headerless === undefined) lines.shift();
   if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
-  const columns = task.input.columns
-    ? byName(task, header, lines, labelColumn)
-    : byPosition(task, header, lines[0]!.cells.length, labelColumn);
   const width = columns.positions.length;
   const x = new Float32Array(lines.length * width);
   const y = new Int32Array(lines.length);
+  const taken: number[] = [];
   const problems: string[] = [];
-  let bad = 0;
-  lines.forEach(({ cells, line }, i) => {
-    const problem = readLine(cells, line, columns, task, x.subarray(i * width, (i + 1) * width), (k) => (y[i] = k));
-    if (problem === null) return;
-    bad += 1;
-    if (problems.length < MOST_PROBLEMS) problems.push(problem);
-  });
-  if (bad) {
-    const more = bad > problems.length ? ` (and ${bad - problems.length} more lines)` : "";
-    throw new Refused(`${problems.join("; ")}${more}. Correct these lines and choose the file again`);
+  const others: number[] = [];
+  for (const { text: own, line } of lines) {
+    const at = taken.length;
+    const values = x.subarray(at * width, (at + 1) * width);
+    const problem = readLine(cellsOf(own, columns.separator), columns, task, values, (k) => (y[at] = k));
+    if (problem === null) taken.push(line);
+    else if (problems.length < MOST_PROBLEMS) problems.push(`line ${line}${problem}`);
+    else others.push(line);
   }
+  const left = problems.length + others.length;
+  const why = `${problems.join("; ")}${others.length ? `; and line${others.length > 1 ? "s" : ""} ${ranges(others)}` : ""}`;
+  if (taken.length === 0) throw new Refused(`no line of this table can be used: ${why}. Correct them and choose the file again`);
+  const notes = left ? [...columns.notes, `${left} of ${lines.length} lines cannot be used and are left out: ${why}.`] : columns.notes;
   const matched = { columns: columns.positions.map((k) => columns.names[k]!), label: columns.names[columns.label]! };
-  return { x, y, notes: columns.notes, matched };
+  return { x: x.slice(0, taken.length * width), y: y.slice(0, taken.length), notes, matched, lines: taken };
 }
 
-/** All columns but the class, in their order. */
-function byPosition(task: Task, header: string[] | null, found: number, labelColumn?: string): Columns {
-  const width = task.input.shape.reduce((product, side) => product * side, 1);
-  const label = labelIndex(header, found, labelColumn);
-  const positions = Array.from({ length: width }, (_, k) => (k < label ? k : k + 1));
-  const names = Array.from({ length: width + 1 }, (_, k) => header?.[k] ?? `column ${k + 1}`);
-  const notes = header ? [] : ["The first line was read as a record, since it has no words in it."];
-  return { positions, label, cells: width + 1, names, notes };
+/** The columns of a table that begins with this text, for a person to say which of them is the class. */
+export function tableColumns(beginning: string, task: Task, headerless?: Separator): TableColumns {
+  const [first] = linesOf(beginning);
+  if (!first) throw new Refused("this table is empty: choose a file with one record a line");
+  return headerless === undefined ? ofHeader(namesIn(first.text).names, task) : ofTask(task);
 }
 
-/** The columns that the task names, wherever they stand; all others but the class are left out. */
-function byName(task: Task, header: string[] | null, lines: readonly { cells: string[] }[], labelColumn?: string): Columns {
-  const wanted = task.input.columns!.map(({ name }) => name);
-  if (!header) {
-    throw new Refused(`this table has no header: write the names of its columns into its first line. This federation takes ${listed(wanted)}, and the class`);
+function columnsIn(first: string, task: Task, { label: said, headerless }: Reading): Columns {
+  const { names, separator } = headerless === undefined ? namesIn(first) : { names: ofTask(task).names, separator: headerless };
+  const { candidates, label: known } = headerless === undefined ? ofHeader(names, task) : ofTask(task);
+  const label = said ?? known;
+  if (label === null) {
+    throw new Refused(`this table does not say which of its columns is the class: choose one of ${listed(candidates.map((k) => names[k]!))}`);
   }
-  const positions = wanted.map((name) => columnOf(header, name));
-  const missing = wanted.filter((_, k) => positions[k]! < 0);
-  if (missing.length) throw new Refused(`this table lacks ${missing.length === 1 ? "the column" : "the columns"} ${listed(missing)}: add what is missing, in any place`);
-  const others = header.map((_, k) => k).filter((k) => !positions.includes(k));
-  if (others.length === 0) throw new Refused("this table has no column for the class: add one, called class");
-  const label = labelColumn?.trim() ? labelIndex(header, header.length, labelColumn) : likelyLabel(others, header, lines, task.classes);
-  if (positions.includes(label)) throw new Refused(`the column "${header[label]}" is one that the model learns from: name another for the class`);
-  const extra = others.filter((k) => k !== label).map((k) => header[k]!);
+  if (!candidates.includes(label)) {
+    throw new Refused(`the column "${names[label] ?? label + 1}" is none for the class: choose one of ${listed(candidates.map((k) => names[k]!))}`);
+  }
+  const positions = task.input.columns?.map(({ name }) => columnOf(names, name)) ?? names.map((_, k) => k).filter((k) => k !== label);
+  const extra = names.filter((_, k) => k !== label && !positions.includes(k));
   const notes = extra.length ? [`This federation does not use ${listed(extra)}: left out.`] : [];
-  return { positions, label, cells: header.length, names: header, notes };
+  return { positions, label, names, separator, notes };
 }
 
-/** The column of the class where nobody names it: one with a usual name, else the only one that holds names of classes, else the last. */
-function likelyLabel(others: number[], header: string[], lines: readonly { cells: string[] }[], classes: readonly string[]): number {
-  const usual = others.find((k) => USUAL.test(header[k]!));
-  if (usual !== undefined) return usual;
-  const names = new Set(classes.map((name) => name.toLowerCase()));
-  const fitting = others.filter((k) => lines.every(({ cells }) => names.has((cells[k] ?? "").trim().toLowerCase())));
-  return fitting.length === 1 ? fitting[0]! : others.at(-1)!;
+/** The columns of a header. It is public, and the same for all records. */
+function ofHeader(names: string[], task: Task): TableColumns {
+  const wanted = task.input.columns?.map(({ name }) => name) ?? [];
+  const positions = wanted.map((name) => columnOf(names, name));
+  const missing = wanted.filter((_, k) => positions[k]! < 0);
+  if (missing.length) {
+    throw new Refused(`the first line of this table lacks ${missing.length === 1 ? "the column" : "the columns"} ${listed(missing)}: write the names of all columns into it`);
+  }
+  if (!wanted.length) checkWidth(names.length, task);
+  const candidates = names.map((_, k) => k).filter((k) => !positions.includes(k));
+  if (candidates.length === 0) throw new Refused("this table has no column for the class: add one, called class");
+  const usual = candidates.find((k) => USUAL.test(names[k]!));
+  return { names, candidates, label: usual ?? (candidates.length === 1 ? candidates[0]! : null) };
+}
+
+/** The columns of a table without a header: as many as the federation takes, and the class, which is usually the last. */
+function ofTask({ input }: Task): TableColumns {
+  if (input.columns) {
+    throw new Refused(`this federation takes columns by their names: write them into the first line of the table. They are ${listed(input.columns.map(({ name }) => name))}, and the class`);
+  }
+  const width = valuesOf(input);
+  const names = Array.from({ length: width + 1 }, (_, k) => `column ${k + 1}`);
+  return { names, candidates: names.map((_, k) => k), label: width };
+}
+
+const valuesOf = ({ shape }: Task["input"]): number => shape.reduce((product, side) => product * side, 1);
+
+function checkWidth(found: number, { input }: Task): void {
+  const width = valuesOf(input);
+  if (found !== width + 1) throw new Refused(`the first line of this table has ${found} columns; this federation takes ${width} numbers and a class, ${width + 1} in all`);
+}
+
+/** The names in a first line, and what stands between them: the sign that it has most of. */
+function namesIn(first: string): { names: string[]; separator: Separator } {
+  if (/[\ufffd\0]/.test(first)) throw new Refused("this is not a table of text: save it as CSV in UTF-8 and choose it again");
+  const counts = SEPARATORS.map((mark) => first.split(mark).length);
+  const separator = SEPARATORS[counts.indexOf(Math.max(...counts))]!;
+  const names = cellsOf(first, separator).map((name) => name.trim());
+  const numbers = names.filter(isNumber).length;
+  if (2 * numbers < names.length || names.some((name) => USUAL.test(name))) return { names, separator };
+  throw new Refused(
+    "the first line of this table holds numbers where names of columns belong: write the names into it, or say that it is an example already",
+  );
 }
 
 /** Where a column stands: by its name, else by its name in other capitals; -1 where it is not there. */
@@ -110,29 +165,34 @@ function columnOf(header: string[], name: string): number {
   return -1;
 }
 
-function readLine(
-  cells: string[], line: number, columns: Columns, task: Task, into: Float32Array, setLabel: (k: number) => void,
-): string | null {
-  const { positions, label, names } = columns;
-  if (cells.length !== columns.cells) {
-    const takes = task.input.columns ? `its header has ${columns.cells}` : `this federation takes ${positions.length} numbers and a class, ${columns.cells} in all`;
-    return `line ${line} has ${cells.length} columns; ${takes}`;
-  }
+/** Reads one line; why it does not fit, or null. */
+function readLine(cells: string[], { positions, label, names }: Columns, task: Task, into: Float32Array, setLabel: (k: number) => void): string | null {
+  if (cells.length !== names.length) return ` has ${cells.length} columns, not ${names.length}`;
   const largest = task.input.kind === "image" ? largestOf(task) : Infinity;
   for (const [k, column] of positions.entries()) {
     const [cell, name] = [cells[column]!, names[column]!];
-    if (!isNumber(cell)) return `line ${line}, ${name}: "${cell.slice(0, 30)}" is not a number`;
+    if (!isNumber(cell)) return `, ${name}: "${cell.slice(0, 30)}" is not a number`;
     const value = Math.fround(Number(cell));
-    if (!Number.isFinite(value)) return `line ${line}, ${name}: ${cell.trim().slice(0, 30)} is too large; numbers go up to 3.4e38`;
-    if (task.input.kind === "image" && (value < 0 || value > largest)) {
-      return `line ${line}, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
-    }
+    if (!Number.isFinite(value)) return `, ${name}: ${cell.trim().slice(0, 30)} is too large; numbers go up to 3.4e38`;
+    if (task.input.kind === "image" && (value < 0 || value > largest)) return `, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
     into[k] = value;
   }
   const k = classOf(cells[label]!, task.classes);
-  if (k === null) return `line ${line}: the class "${cells[label]!.slice(0, 30)}" is none of ${listed(task.classes)}`;
+  if (k === null) return `: the class "${cells[label]!.slice(0, 30)}" is none of ${listed(task.classes)}`;
   setLabel(k);
   return null;
+}
+
+/** Rising numbers, those that follow each other together: 3, 5-9. */
+export function ranges(numbers: readonly number[]): string {
+  const found: [number, number][] = [];
+  for (const number of numbers) {
+    const last = found.at(-1);
+    if (last && last[1] === number - 1) last[1] = number;
+    else found.push([number, number]);
+  }
+  const words = found.slice(0, MOST_RANGES).map(([first, last]) => (first === last ? String(first) : `${first}-${last}`));
+  return words.join(", ") + (found.length > MOST_RANGES ? ", .." : "");
 }
 
 /** The brightest value of a pixel. */
@@ -158,34 +218,13 @@ function isNumber(cell: string): boolean {
   return /^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$/.test(cell);
 }
 
-/** A record has one word at most, its class; a header has words in most columns. */
-function looksLikeHeader({ cells }: { cells: string[] }): boolean {
-  return 2 * cells.filter((cell) => !isNumber(cell)).length > cells.length;
-}
-
-function labelIndex(header: string[] | null, columns: number, wanted?: string): number {
-  if (wanted === undefined || wanted.trim() === "") {
-    const usual = header?.findIndex((name) => USUAL.test(name)) ?? -1;
-    return usual >= 0 ? usual : columns - 1;
-  }
-  const named = header?.findIndex((name) => name.trim().toLowerCase() === wanted.trim().toLowerCase()) ?? -1;
-  if (named >= 0) return named;
-  const number = Number(wanted);
-  if (Number.isInteger(number) && number >= 1 && number <= columns) return number - 1;
-  const known = header ? `the columns are ${listed(header)}` : `the table has no header: give a number from 1 to ${columns}`;
-  throw new Refused(`there is no column "${wanted.slice(0, 40)}" for the class; ${known}`);
-}
-
-/** Lines with their cells; commas, semicolons or tabs, whichever the first line has most of. Quotes may hold any of them. */
-function rowsOf(text: string): { cells: string[]; line: number }[] {
-  const first = text.slice(0, text.search(/[\r\n]|$/));
-  const counts = [",", ";", "\t"].map((mark) => first.split(mark).length);
-  const mark = [",", ";", "\t"][counts.indexOf(Math.max(...counts))]!;
-  const rows: { cells: string[]; line: number }[] = [];
-  text.split(/\r\n|\n|\r/).forEach((line, i) => {
-    if (line.trim() !== "") rows.push({ cells: cellsOf(line, mark), line: i + 1 });
-  });
-  return rows;
+/** Lines that are not empty, with their numbers. */
+function linesOf(text: string): { text: string; line: number }[] {
+  return text
+    .replace(/^\ufeff/, "")
+    .split(/\r\n|\n|\r/)
+    .map((own, i) => ({ text: own, line: i + 1 }))
+    .filter(({ text: own }) => own.trim() !== "");
 }
 
 function cellsOf(line: string, mark: string): string[] {
