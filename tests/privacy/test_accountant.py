@@ -4,6 +4,7 @@ import itertools
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 
 import dp_accounting
@@ -95,6 +96,41 @@ def test_gaussian_curve_agrees_with_high_precision(mu: float, scaled: float) -> 
         m, e = mpmath.mpf(mu), mpmath.mpf(target)
         exact = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
     assert gaussian_delta(mu, target) == pytest.approx(float(exact), rel=1e-9, abs=1e-300)
+
+
+def _points_of_the_gaussian_curve() -> Iterator[tuple[float, float]]:
+    """A mu from 1e-12 to 50 and an epsilon from 0 to 50: near 0, in the middle and in the tail of that mu's curve."""
+    rng = np.random.default_rng(4)
+    for mu in 10 ** rng.uniform(-12, math.log10(50), 300):
+        wide, square, tail = 10 ** rng.uniform(-13, math.log10(50)), 10 ** rng.uniform(-2, 2), rng.uniform(0, 36)
+        yield from ((float(mu), min(float(at), 50.0)) for at in (0.0, wide, mu * mu * square, mu * tail))
+    yield from ((0.010342535210573885, 0.0004542142085024568), (1e-6, 2.47e-12), (5e-324, 0.0), (1e-3, 1.0))
+    for mu in (10.0, 141.0, 3e4):
+        yield from ((mu, mu * mu / 2 * (1 - share)) for share in (0.0, 1e-15, 1e-9, 1e-3))
+
+
+def test_the_gaussian_curve_is_never_below_the_truth() -> None:
+    for mu, target in _points_of_the_gaussian_curve():
+        found = gaussian_delta(mu, target)
+        with mpmath.workdps(400):
+            exact = gaussian_delta_exactly(mpmath.mpf(mu), mpmath.mpf(target))
+        assert exact <= found <= max(exact * (1 + mpmath.mpf(10) ** -8), sys.float_info.min)
+
+
+@given(st.floats(-12, math.log10(50)), st.floats(0, 50), st.floats(-300, -0.1))
+@settings(max_examples=100, deadline=None)
+def test_what_inverts_the_gaussian_curve_meets_delta(exponent: float, target: float, digits: float) -> None:
+    mu, at = 10**exponent, 10**digits
+    with mpmath.workdps(400):
+        assert gaussian_delta_exactly(mpmath.mpf(mu), mpmath.mpf(gaussian_epsilon(mu, at))) <= at
+        assert gaussian_delta_exactly(mpmath.mpf(mu_for(target, at)), mpmath.mpf(target)) <= at
+
+
+def test_the_gaussian_curve_ends_where_its_arguments_do() -> None:
+    assert gaussian_delta(1.0, math.inf) == delta(GaussianLoss(1.0), math.inf) == 0
+    assert gaussian_delta(math.nan, 1.0) == gaussian_delta(1.0, math.nan) == gaussian_delta(math.inf, 1.0) == 1
+    assert gaussian_epsilon(1.0, 1e-310) == math.inf
+    assert gaussian_delta(1.0, 60.0) == sys.float_info.min
 
 
 def test_gaussian_curve_survives_huge_epsilons() -> None:

@@ -17,6 +17,7 @@ Unknown losses are refused with `UnsupportedLoss`; where nothing is proven the a
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -70,10 +71,13 @@ _ORDERS: tuple[float, ...] = (
     *(128, 256, 512, 1024),
 )
 _HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would soon overflow
+_HOPELESS_TAIL = 27.0  #: e^(-27^2) is below the smallest normal number
+_SMALL_MU = 2.0**-15  #: below this, the Gaussian curve is computed from slopes
 _HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
 _MANY_BITS = 10**9  #: beyond this the binomial formula gives way to the Gaussian curve above it
 _SMALLEST_LINEAR_DELTA = 1e-250  #: below this, probabilities are added as logarithms
 _UNIT = 2.0**-52
+_ERFCX = 6 * _UNIT  #: relative error of SciPy's erfcx from -1 on
 _SERIES = 2e-13  #: covers what is cut off the series of a sampled step's moment, and its rounding
 _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floating-point operations
 
@@ -119,21 +123,35 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta_mu(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), without overflow.
 
     With a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2, e^epsilon phi(b) = phi(a): so no exponential of epsilon is
-    needed, and in the tail the difference is one of scaled complementary error functions. Rounded up.
+    needed, and in the tail the difference is one of scaled complementary error functions. Rounded up, and never below
+    the smallest normal number. Where mu is small, that difference would lose its digits: it is the integral of their
+    falling, convex slope, so that a trapezium is above it.
     """
     if epsilon < 0:
-        return -math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)
-    if mu == 0:
-        return 0.0
+        return min(1.0, (-math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)) * (1 + 4 * _UNIT))
     if mu > _HOPELESS_MU:
         return 1.0
+    if mu == 0 or epsilon == math.inf:
+        return 0.0
     a, b = (epsilon / mu - mu / 2) / math.sqrt(2), (epsilon / mu + mu / 2) / math.sqrt(2)
     rounding = 4 * _UNIT * (4 + (abs(a) + 1) * b)
-    if a > 0:
-        first, second = float(special.erfcx(a)), float(special.erfcx(b))
-        return 0.5 * math.exp(-a * a) * (first - second + 4 * _UNIT * first) * (1 + rounding)
-    first, second = math.erfc(a), math.exp(-a * a) * float(special.erfcx(b))
-    return min(1.0, 0.5 * (first - second + rounding * second + 4 * _UNIT * first))
+    if a > 0 or mu < _SMALL_MU:
+        if a > _HOPELESS_TAIL:
+            return sys.float_info.min
+        if mu < _SMALL_MU:
+            difference = mu / math.sqrt(8) * (_erfcx_slope(a) + _erfcx_slope(b))
+        else:
+            first, second = float(special.erfcx(a)), float(special.erfcx(b))
+            difference = first - second + 2 * _ERFCX * first
+        return max(0.5 * math.exp(-a * a) * difference * (1 + rounding), sys.float_info.min)
+    first, last = math.erfc(a), math.exp(-a * a)
+    second = last * float(special.erfcx(b))
+    return min(1.0, 0.5 * (first - second + rounding * second + 8 * _UNIT * b * last + 4 * _UNIT * first))
+
+
+def _erfcx_slope(x: float) -> float:
+    """How fast e^(x^2) erfc(x) falls at x: 2/sqrt(pi) - 2 x e^(x^2) erfc(x), rounded up."""
+    return 2 / math.sqrt(math.pi) - 2 * x * float(special.erfcx(x)) + 2 * _ERFCX
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
