@@ -458,4 +458,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
+    Fault("DP-SGD: sampling rate x 1.02", "training", lambda: _sampled(1.02)),
 )
