@@ -703,6 +703,51 @@ def test_mu_of_a_pure_loss_dominates_the_randomised_bit(each: float, share: floa
     assert gaussian_delta(mu, 0) == pytest.approx(math.tanh(each / 2), rel=1e-9)
 
 
+def test_an_account_never_counts_a_bit_below_its_epsilon() -> None:
+    """The nearest number of double precision to the logarithm may be more than one of them below it."""
+    shares = np.random.default_rng(0).uniform(0, math.log(2**31 - 1), 20_000)
+    for t_min in [*map(int, np.exp(shares)), *(2**31 - int(x) for x in np.exp(shares))]:
+        cost = accountant._loss_cost(RandomizedBit(t_min, 1), Adjacency.CLIENT, None)
+        with mpmath.workdps(40):
+            exact = mpmath.log(mpmath.mpf(2**32 - t_min) / t_min)
+            assert mpmath.mpf(cost.pure.numerator) / cost.pure.denominator >= exact
+
+
+@pytest.mark.parametrize("tiny", [1e-170, 1e-200, 1e-300])
+def test_losses_that_have_no_square_in_double_precision_are_counted(tiny: float) -> None:
+    budget = Budget(1.0, 1e-5)
+    order = Account.opening(budget).order
+    for loss in (Pure(tiny), GaussianLoss(tiny)):
+        cost = accountant._loss_cost(loss, Adjacency.CLIENT, order)
+        assert cost.mu_squared >= (Fraction(1, 10) * Fraction(tiny)) ** 2 > 0
+        assert cost.renyi > 0
+
+
+def test_a_delta_too_small_to_share_leaves_the_sum_of_pure_epsilons() -> None:
+    assert account(Budget(1.0, 5e-324), Pure(0.25), Pure(0.25)).spent == 0.5
+
+
+@pytest.mark.parametrize("count", [2**63, 10**400])
+def test_counts_beyond_all_reason_are_refused_and_not_an_accident(count: int) -> None:
+    for refused in (
+        lambda: Pure(1.0, count), lambda: Metric(1.0, 1.0, count), lambda: RandomizedBit(1, count),
+        lambda: PoissonGaussian(0.5, 1.0, count),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            refused()
+    with pytest.raises(InvalidInput):
+        Pure(10**400)
+
+
+def test_the_gaussian_curve_of_very_many_bits_is_above_them() -> None:
+    each, count = 9.976894938830295, 10**9 + 1
+    with mpmath.workdps(60):
+        rare = 1 / (1 + mpmath.exp(mpmath.mpf(each)))
+        mu = mpmath.findroot(lambda m: mpmath.ncdf(-m / 2) - rare, 7.6) * mpmath.sqrt(count)
+        target = float(mu) ** 2 / 2
+        assert equal_bits_delta(each, count, target) >= gaussian_delta_exactly(mu, mpmath.mpf(target))
+
+
 # --- enforcement ----------------------------------------------------------------------------------------------------
 
 

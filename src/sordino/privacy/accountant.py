@@ -71,6 +71,7 @@ _ORDERS: tuple[float, ...] = (
     *(128, 256, 512, 1024),
 )
 _HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would soon overflow
+_NO_SQUARE = 1e-150  #: the squares of smaller numbers lose their digits
 _HOPELESS_TAIL = 27.0  #: e^(-27^2) is below the smallest normal number
 _SMALL_MU = 2.0**-15  #: below this, the Gaussian curve is computed from slopes
 _HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
@@ -86,7 +87,7 @@ _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floati
 
 
 def bit_epsilon(t_min: int) -> float:
-    """Exact epsilon of one randomised bit whose rarer value has probability t_min / 2^32."""
+    """Epsilon of one randomised bit whose rarer value has probability t_min / 2^32, to about the last bit."""
     return math.log1p((2**32 - 2 * t_min) / t_min)
 
 
@@ -457,7 +458,7 @@ def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
 
 def _equal_bits_curve(epsilon_each: float, count: int) -> Callable[[float], float]:
     if count > _MANY_BITS:
-        mu = math.sqrt(count) * _pure_mu(epsilon_each)
+        mu = math.sqrt(count) * _pure_mu(epsilon_each) * _ROUNDING
         return lambda epsilon: gaussian_delta(mu, epsilon)
     return _EqualBits.of(epsilon_each, count).delta
 
@@ -503,6 +504,8 @@ def _renyi_delta(order: float, divergence: float, epsilon: float) -> float:
 
 def _pure_renyi(epsilon: float, order: float) -> float:
     """Largest Renyi divergence of any pure epsilon: that of a randomised bit (Bun & Steinke 2016), at most epsilon."""
+    if epsilon < _NO_SQUARE:
+        return epsilon
     if order * epsilon > 30:
         log_moment = (order - 1) * epsilon - math.log1p(math.exp(-epsilon)) + math.exp((1 - 2 * order) * epsilon)
     else:
@@ -601,7 +604,7 @@ class Account:
     @classmethod
     def opening(cls, budget: Budget) -> Account:
         """An account with nothing spent."""
-        usable = budget.basis == "proven" and budget.delta > 0
+        usable = budget.basis == "proven" and _share(budget) > 0
         return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
 
     def after(self, release: Release, destination: Destination = _ANYWHERE, times: int = 1) -> Account:
@@ -724,7 +727,7 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
         case RandomizedBit(2147483648, _):
             return _NO_COST
         case RandomizedBit(t_min, count):
-            return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
+            return _pure_cost(_decimal(bit_epsilon(t_min) * (1 + 2 * _UNIT)), count, order)
         case GaussianLoss(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
         case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
@@ -742,12 +745,12 @@ def _pure_cost(epsilon: Fraction, count: int, order: float | None) -> Cost:
         return Cost(epsilon * count, math.inf, math.inf)
     mu = _pure_mu(each)
     renyi = math.inf if order is None else _up(_pure_renyi(each, order))
-    return Cost(epsilon * count, count * _up(mu * mu), count * renyi)
+    return Cost(epsilon * count, count * _square(mu), count * renyi)
 
 
 def _gaussian_cost(mu: float, eta: float, tau: float, order: float | None) -> Cost:
     absorbed = _absorb_slack(mu, eta)
-    mu_squared = _up(absorbed * absorbed)
+    mu_squared = _square(absorbed)
     renyi = math.inf if order is None else mu_squared * _exact(order) / 2
     pure = Fraction(0) if mu == eta == tau == 0 else math.inf
     return Cost(pure, mu_squared, renyi, _decimal(tau))
@@ -806,3 +809,11 @@ def _exact(value: float) -> _Amount:
 
 def _up(value: float) -> _Amount:
     return _exact(value * _ROUNDING)
+
+
+def _square(mu: float) -> _Amount:
+    """The square, rounded up; the one of a tiny number is none in double precision."""
+    if mu < _NO_SQUARE:
+        root = _up(mu)
+        return root * root
+    return _up(mu * mu)
