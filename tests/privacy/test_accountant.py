@@ -739,6 +739,18 @@ def test_counts_beyond_all_reason_are_refused_and_not_an_accident(count: int) ->
         Pure(10**400)
 
 
+@pytest.mark.parametrize(
+    ("each", "count", "target"),
+    [(4.805860878827622e-279, 4, 1.0166908534989469e-278), (2.5823074620223126e-265, 7, 1.286800222744357e-265)],
+)
+def test_deltas_that_are_added_as_logarithms_are_rounded_up(each: float, count: int, target: float) -> None:
+    with mpmath.workdps(700):
+        rare, ratio = 1 / (1 + mpmath.exp(mpmath.mpf(each))), mpmath.exp(mpmath.mpf(target))
+        ways = ((i, math.comb(count, i), count - i) for i in range(count + 1))
+        gains = (n * (rare**i * (1 - rare) ** k - ratio * (1 - rare) ** i * rare**k) for i, n, k in ways)
+        assert equal_bits_delta(each, count, target) >= mpmath.fsum(max(gain, 0) for gain in gains)
+
+
 def test_the_gaussian_curve_of_very_many_bits_is_above_them() -> None:
     each, count = 9.976894938830295, 10**9 + 1
     with mpmath.workdps(60):

@@ -437,7 +437,8 @@ class _EqualBits:
         if total > _SMALLEST_LINEAR_DELTA:
             return min(1.0, total * math.exp(self.rounding))
         terms = self.log_masses[:above] + np.log(-np.expm1(self.gains[:above] + epsilon))
-        return math.exp(special.logsumexp(terms) + self.rounding)
+        logarithm = float(special.logsumexp(terms))
+        return math.exp(logarithm + self.rounding - 4 * _UNIT * logarithm)  # it is negative, and rounded by its size
 
 
 def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:

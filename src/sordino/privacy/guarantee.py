@@ -8,7 +8,6 @@ truth. A `Release` describes anything that leaves a client, as the ledger writes
 from __future__ import annotations
 
 import json
-import math
 import operator
 import sys
 from dataclasses import dataclass
