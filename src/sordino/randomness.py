@@ -141,6 +141,13 @@ def _check_field(name: str, value: int, bits: int) -> None:
         raise InvalidInput(f"{name} must be a whole number from 0 to 2^{bits}-1, got {value!r}")
 
 
+def threshold(rate: float) -> int:
+    """floor(rate 2^32), exactly: below it are so many of the 2^32 words that none makes a share above `rate`."""
+    if not 0 <= rate <= 1:
+        raise InvalidInput(f"a sampling rate must lie in [0, 1], got {rate!r}")
+    return int(float(rate) * 2**32)  # a power of two: the product is not rounded
+
+
 def another_seed(seed: int, number: int) -> int:
     """The seed so many further on; after the last comes the first."""
     return (seed + number) % 2**64

@@ -53,6 +53,7 @@ BY = {
     "shuffler off: order kept": "frequencies by coordinate",
     "shuffler: one order for all rounds": "frequencies by coordinate",
     "DP-SGD: a sum beyond a limit replaced by zeros": "neighbours",
+    "DP-SGD: sampling rate x 1.02": "sampling threshold",
 }
 
 

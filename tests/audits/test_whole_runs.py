@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.audits import silos
+from sordino.audits import silos, trusted_server
 from sordino.audits.findings import AuditOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.inspection import inspect_one, level
@@ -21,6 +21,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
+from sordino.methods import central_dp
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import AuditBound
 from sordino.recipe import Recipe
@@ -287,6 +288,9 @@ def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "sampling rate x 1.5": (
             draws, "poisson_samples", lambda own, row, step, n, rate: sample(own, row, step, n, 1.5 * rate)
         ),
+        "sampling rate x 1.02": (
+            draws, "poisson_samples", lambda own, row, step, n, rate: sample(own, row, step, n, 1.02 * rate)
+        ),
         "one sample for all steps": (
             draws, "poisson_samples", lambda own, row, step, n, rate: sample(own, row, 0, n, rate)
         ),
@@ -301,6 +305,7 @@ def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("1 % of coordinates bare", "noise by coordinate"),
         ("one noise for all steps", "lags of rows"),
         ("sampling rate x 1.5", "frequencies of all"),
+        ("sampling rate x 1.02", "sampling threshold"),
         ("one sample for all steps", "lags of rows"),
     ],
 )
@@ -309,6 +314,14 @@ def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(fo
     subjects = silos._subjects(finished, finished.releases(0)[1])
     broken_training(name, monkeypatch)
     assert any(one.check == check for each in subjects for one in inspect_one(each, 1, level(0)).failed)
+
+
+def test_coins_of_a_trusted_servers_clients_are_held_against_their_exact_threshold(folders, monkeypatch):
+    finished = FinishedRun.open(folders("central-dp"))
+    coins = trusted_server._subjects(finished, finished.releases(0)[1])[1]
+    assert all(check().p == 1 for check in coins.enumerated)
+    monkeypatch.setattr(central_dp, "threshold", lambda rate: int(1.02 * rate * 2**32))
+    assert [check().p for check in coins.enumerated] == [0.0]
 
 
 class Leaky(TwoPoint):

@@ -11,6 +11,8 @@ from safetensors.torch import save_file
 
 from sordino.client.client import Client
 from sordino.client.refusal import Reason
+from sordino.client.settings import Settings
+from sordino.learning.tasks import MOST_CLASSES
 from sordino.methods.private_head import CENTRE, LEFT
 from sordino.recipe import Recipe
 from sordino.wire.messages import Answer, Kind, Plan
@@ -53,6 +55,16 @@ def test_a_matrix_for_every_record_does_not_tell_how_many_there_are(member: Clie
     assert reply.reason == Reason.NOT_IN_RECIPE.value
     assert Answer.decode(reply.payload).kind is Kind.DECLINED
     assert member.standing.spent == spent
+
+
+def test_an_invitation_to_more_classes_than_sums_are_exact_for_is_refused(tmp_path: Path, given: Recipe) -> None:
+    names = tuple(str(k) for k in range(MOST_CLASSES + 1))
+    np.savez(tmp_path / "own.npz", x=np.zeros((4, 1, 8, 8), np.uint8), y=np.arange(4))
+    data = {"source": str(tmp_path / "own.npz"), "classes": names}
+    there = Settings.of({"data": data, "budget": {"limit": 10.0, **BUDGET["budget"]}, "limits": {"parameters": 10**7}})
+    with people.client(tmp_path / "a", there) as found, people.refused(Reason.NOT_IN_RECIPE) as caught:
+        found.join(replace(people.terms(given), classes=names).invitation(0, people.KEY).encode())
+    assert "8,192" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [LEFT, CENTRE, "parameters"])

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.cohorts import train_cohort, train_one
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sordino.audits.training import Planted
 from sordino.errors import InvalidInput
 from sordino.learning import draws, private_sgd
 from sordino.learning.augmentation import Affine
@@ -35,7 +37,7 @@ from sordino.learning.training_tables import AdamSpec, RmsPropSpec, SgdSpec, Tra
 from sordino.methods.silo_dp import SiloDp
 from sordino.parts.tables import TomlTable
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
-from sordino.randomness import Keystream, Purpose, Words
+from sordino.randomness import Keystream, Purpose, Words, threshold
 
 SEED, ROUND = 5, 3
 CPU = torch.device("cpu")
@@ -795,6 +797,39 @@ def test_poisson_batches_have_the_stated_rate() -> None:
     sample = draws.poisson_samples(stream([0]), 0, 0, 100_000, 0.25)
     assert abs(len(sample) - 25_000) < 5 * math.sqrt(100_000 * 0.25 * 0.75)
     assert len(draws.poisson_samples(stream([0]), 0, 0, 1000, 1.0)) == 1000
+
+
+RATES = [
+    0.0, 1.0, 5e-324, 2.0**-1022, 2.0**-33, math.nextafter(2.0**-32, 0), math.nextafter(1.0, 0), 0.1, 1e-9,
+    *(2.0**-k for k in range(1, 54)), *(1 - 2.0**-k for k in range(1, 54)),
+    *np.random.default_rng(3).random(440).tolist(), *(10 ** np.random.default_rng(4).uniform(-14, 0, 445)).tolist(),
+]  # fmt: skip
+
+
+def test_the_threshold_of_a_rate_is_its_exact_floor() -> None:
+    assert len(RATES) == 1000
+    for rate in RATES:
+        assert threshold(rate) == math.floor(Fraction(rate) * 2**32)
+        assert Fraction(threshold(rate), 2**32) <= Fraction(rate)
+    narrow = np.float32(0.1)
+    assert threshold(narrow) == math.floor(Fraction(float(narrow)) * 2**32)
+
+
+@pytest.mark.parametrize("rate", [-1e-9, math.nextafter(1.0, 2), math.nan, math.inf])
+def test_what_is_no_rate_has_no_threshold(rate: float) -> None:
+    with pytest.raises(InvalidInput):
+        threshold(rate)
+
+
+def test_a_record_is_sampled_if_and_only_if_its_word_is_below_the_threshold() -> None:
+    """One word too many would be sampled too often by 2^-32."""
+    for rate in RATES:
+        limit = math.floor(Fraction(rate) * 2**32)
+        near = [limit + step for step in (-2, -1, 0, 1, 2) if 0 <= limit + step < 2**32]
+        words = np.array([0, *near, 2**32 - 1], np.uint32)
+        known = Planted(stream([0]), (Purpose.ORDER, Stream.SAMPLE), words)
+        found = draws.poisson_samples(known, 0, 0, len(words), rate)
+        assert found.tolist() == [k for k, word in enumerate(words.tolist()) if word < limit]
 
 
 def test_an_empty_poisson_batch_still_makes_a_noisy_step() -> None:

@@ -28,6 +28,7 @@ from sordino.learning.private_sgd import (
     least_noise,
 )
 from sordino.learning.stacked_model import LOOP, StackedModel
+from sordino.learning.tasks import MOST_CLASSES
 from sordino.mechanisms.noise import DiscreteGaussian, Slack, discrete_gaussian
 from sordino.methods.silo_dp import RECORDS
 from sordino.privacy.accountant import compose
@@ -221,7 +222,7 @@ def test_models_so_large_that_sums_would_not_be_exact_are_no_linear_heads() -> N
     """The longest record has `split_clip` steps, a weight 2^30: by Cauchy and Schwarz no partial sum exceeds 2^53."""
     longest = max(split_clip(clip)[0] for bits in range(4, 24) for clip in (1 << bits, (1 << bits) - 1))
     assert (longest * 2**30) ** 2 * linear_head.MOST_FEATURES <= 2**106
-    assert linear_head.MOST_CLASSES * int(linear_head.exponentials(CPU)[0]) <= 2**53
+    assert MOST_CLASSES * int(linear_head.exponentials(CPU)[0]) <= 2**53
     loss = models.cross_entropy
     with torch.device("meta"):
         assert linear_head.of(nn.Linear(2**16 - 1, 2), loss) is not None

@@ -73,7 +73,7 @@ def test_threshold_is_tight_for_any_epsilon(epsilon: float) -> None:
     assert t == 1 or not at_most_exp(Fraction(ONE - t + 1, t - 1), epsilon)
 
 
-@pytest.mark.parametrize("epsilon", [MAX_EPSILON, 22.2, 30.0, 1e3, 1e300])
+@pytest.mark.parametrize("epsilon", [MAX_EPSILON, 22.2, 30.0, 1e3, 1e300, math.inf, 10**400])
 def test_epsilon_is_capped_where_the_threshold_reaches_one(epsilon: float) -> None:
     assert bit_threshold(epsilon) == 1
     assert integers.check_epsilon(epsilon) == MAX_EPSILON

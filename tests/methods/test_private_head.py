@@ -22,12 +22,15 @@ from sordino.channels.secure_sum import Members, Summed, UnmaskedSums
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
+from sordino.learning import linear_head
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
+from sordino.learning.tasks import MOST_CLASSES
 from sordino.learning.unit_vectors import Form
 from sordino.mechanisms import noise
 from sordino.methods import private_head
-from sordino.methods.interface import PARAMETERS, Bench, Cohort
+from sordino.methods.blueprint import blueprint_of
+from sordino.methods.interface import PARAMETERS, Bench, Cohort, Method
 from sordino.methods.private_head import CENTRE, COUNT, GRADIENT, LEFT, MOMENTS, RECORDS, NoisySum, PrivateHead
 from sordino.methods.upload import Tally
 from sordino.privacy.accountant import Account, compose
@@ -68,6 +71,7 @@ TINY: dict[str, Any] = {
 ADD, REPLACE, CLIENT = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE, Adjacency.CLIENT
 DELTA = 1e-5
 ALONE = {"method.channel": {"kind": "direct"}}
+MANY = [str(k) for k in range(MOST_CLASSES + 1)]
 PERSONAL = {"clients.epsilon": [0.5, 2.0, 8.0, 0.5, 2.0, 8.0]}
 WHOLE_CLIENTS = {"method.protects": "client"}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -804,6 +808,7 @@ def test_workers_kills_and_masks_change_no_bit(name: str, tmp_path: Path) -> Non
         ({"method.protects": "label"}, r"method\.protects"),
         ({"method.selection": {"kind": "count", "k": 2}}, r"method\.selection"),
         ({"method.aggregation": {"kind": "samples"}}, r"method\.aggregation"),
+        ({"data": {"source": "own.npz", "classes": MANY}, "method.announced_size": 9}, r"data\.classes: .*8,192"),
     ],
 )
 def test_recipes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -> None:
@@ -822,6 +827,20 @@ def test_recipes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str)
 def test_what_does_not_fit_the_data_is_refused_before_any_work(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         wire(settings_of(changes))
+
+
+def test_so_many_classes_that_sums_of_exponentials_are_rounded_are_refused_where_the_method_is_built() -> None:
+    """A client's invitation names the classes, whatever the recipe says of them."""
+    given = settings_of({**ALONE, "method.announced_size": 9})
+
+    def built(classes: int) -> Method:
+        blueprint, _ = blueprint_of(given, (1, 8, 8), classes, (9,) * 6, 0)
+        return given.method.build(blueprint)
+
+    assert MOST_CLASSES * int(linear_head.exponentials(torch.device("cpu"))[0]) == 2**53
+    assert built(MOST_CLASSES).first_upload.values > 0
+    with pytest.raises(InvalidInput, match=r"8,193 .* 8,192"):
+        built(MOST_CLASSES + 1)
 
 
 def test_own_data_needs_an_announced_size(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 
 import dp_accounting
@@ -96,6 +97,41 @@ def test_gaussian_curve_agrees_with_high_precision(mu: float, scaled: float) -> 
         m, e = mpmath.mpf(mu), mpmath.mpf(target)
         exact = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
     assert gaussian_delta(mu, target) == pytest.approx(float(exact), rel=1e-9, abs=1e-300)
+
+
+def _points_of_the_gaussian_curve() -> Iterator[tuple[float, float]]:
+    """A mu from 1e-12 to 50 and an epsilon from 0 to 50: near 0, in the middle and in the tail of that mu's curve."""
+    rng = np.random.default_rng(4)
+    for mu in 10 ** rng.uniform(-12, math.log10(50), 300):
+        wide, square, tail = 10 ** rng.uniform(-13, math.log10(50)), 10 ** rng.uniform(-2, 2), rng.uniform(0, 36)
+        yield from ((float(mu), min(float(at), 50.0)) for at in (0.0, wide, mu * mu * square, mu * tail))
+    yield from ((0.010342535210573885, 0.0004542142085024568), (1e-6, 2.47e-12), (5e-324, 0.0), (1e-3, 1.0))
+    for mu in (10.0, 141.0, 3e4):
+        yield from ((mu, mu * mu / 2 * (1 - share)) for share in (0.0, 1e-15, 1e-9, 1e-3))
+
+
+def test_the_gaussian_curve_is_never_below_the_truth() -> None:
+    for mu, target in _points_of_the_gaussian_curve():
+        found = gaussian_delta(mu, target)
+        with mpmath.workdps(400):
+            exact = gaussian_delta_exactly(mpmath.mpf(mu), mpmath.mpf(target))
+        assert exact <= found <= max(exact * (1 + mpmath.mpf(10) ** -8), sys.float_info.min)
+
+
+@given(st.floats(-12, math.log10(50)), st.floats(0, 50), st.floats(-300, -0.1))
+@settings(max_examples=100, deadline=None)
+def test_what_inverts_the_gaussian_curve_meets_delta(exponent: float, target: float, digits: float) -> None:
+    mu, at = 10**exponent, 10**digits
+    with mpmath.workdps(400):
+        assert gaussian_delta_exactly(mpmath.mpf(mu), mpmath.mpf(gaussian_epsilon(mu, at))) <= at
+        assert gaussian_delta_exactly(mpmath.mpf(mu_for(target, at)), mpmath.mpf(target)) <= at
+
+
+def test_the_gaussian_curve_ends_where_its_arguments_do() -> None:
+    assert gaussian_delta(1.0, math.inf) == delta(GaussianLoss(1.0), math.inf) == 0
+    assert gaussian_delta(math.nan, 1.0) == gaussian_delta(1.0, math.nan) == gaussian_delta(math.inf, 1.0) == 1
+    assert gaussian_epsilon(1.0, 1e-310) == math.inf
+    assert gaussian_delta(1.0, 60.0) == sys.float_info.min
 
 
 def test_gaussian_curve_survives_huge_epsilons() -> None:
@@ -666,6 +702,63 @@ def test_mu_of_a_pure_loss_dominates_the_randomised_bit(each: float, share: floa
     mu = accountant._pure_mu(each)
     assert gaussian_delta(mu, share * each) >= equal_bits_delta(each, 1, share * each) * (1 - 1e-9)
     assert gaussian_delta(mu, 0) == pytest.approx(math.tanh(each / 2), rel=1e-9)
+
+
+def test_an_account_never_counts_a_bit_below_its_epsilon() -> None:
+    """The nearest number of double precision to the logarithm may be more than one of them below it."""
+    shares = np.random.default_rng(0).uniform(0, math.log(2**31 - 1), 20_000)
+    for t_min in [*map(int, np.exp(shares)), *(2**31 - int(x) for x in np.exp(shares))]:
+        cost = accountant._loss_cost(RandomizedBit(t_min, 1), Adjacency.CLIENT, None)
+        with mpmath.workdps(40):
+            exact = mpmath.log(mpmath.mpf(2**32 - t_min) / t_min)
+            assert mpmath.mpf(cost.pure.numerator) / cost.pure.denominator >= exact
+
+
+@pytest.mark.parametrize("tiny", [1e-170, 1e-200, 1e-300])
+def test_losses_that_have_no_square_in_double_precision_are_counted(tiny: float) -> None:
+    budget = Budget(1.0, 1e-5)
+    order = Account.opening(budget).order
+    for loss in (Pure(tiny), GaussianLoss(tiny)):
+        cost = accountant._loss_cost(loss, Adjacency.CLIENT, order)
+        assert cost.mu_squared >= (Fraction(1, 10) * Fraction(tiny)) ** 2 > 0
+        assert cost.renyi > 0
+
+
+def test_a_delta_too_small_to_share_leaves_the_sum_of_pure_epsilons() -> None:
+    assert account(Budget(1.0, 5e-324), Pure(0.25), Pure(0.25)).spent == 0.5
+
+
+@pytest.mark.parametrize("count", [2**63, 10**400])
+def test_counts_beyond_all_reason_are_refused_and_not_an_accident(count: int) -> None:
+    for refused in (
+        lambda: Pure(1.0, count), lambda: Metric(1.0, 1.0, count), lambda: RandomizedBit(1, count),
+        lambda: PoissonGaussian(0.5, 1.0, count),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            refused()
+    with pytest.raises(InvalidInput):
+        Pure(10**400)
+
+
+@pytest.mark.parametrize(
+    ("each", "count", "target"),
+    [(4.805860878827622e-279, 4, 1.0166908534989469e-278), (2.5823074620223126e-265, 7, 1.286800222744357e-265)],
+)
+def test_deltas_that_are_added_as_logarithms_are_rounded_up(each: float, count: int, target: float) -> None:
+    with mpmath.workdps(700):
+        rare, ratio = 1 / (1 + mpmath.exp(mpmath.mpf(each))), mpmath.exp(mpmath.mpf(target))
+        ways = ((i, math.comb(count, i), count - i) for i in range(count + 1))
+        gains = (n * (rare**i * (1 - rare) ** k - ratio * (1 - rare) ** i * rare**k) for i, n, k in ways)
+        assert equal_bits_delta(each, count, target) >= mpmath.fsum(max(gain, 0) for gain in gains)
+
+
+def test_the_gaussian_curve_of_very_many_bits_is_above_them() -> None:
+    each, count = 9.976894938830295, 10**9 + 1
+    with mpmath.workdps(60):
+        rare = 1 / (1 + mpmath.exp(mpmath.mpf(each)))
+        mu = mpmath.findroot(lambda m: mpmath.ncdf(-m / 2) - rare, 7.6) * mpmath.sqrt(count)
+        target = float(mu) ** 2 / 2
+        assert equal_bits_delta(each, count, target) >= gaussian_delta_exactly(mu, mpmath.mpf(target))
 
 
 # --- enforcement ----------------------------------------------------------------------------------------------------

@@ -121,6 +121,26 @@ def test_a_large_crowd_is_rounded_towards_less_privacy(monkeypatch: pytest.Monke
         assert exact.delta(target) <= rounded.delta(target) <= 1.02 * exact.delta(target)
 
 
+@pytest.mark.parametrize(
+    ("n", "local", "at"),
+    [
+        (27, 0.000756173333778889, 2.2437188228835528e-13), (14, 0.00021897175144857073, 1.6281696315430026e-12),
+        (32, 1.1515119208646925e-08, 3.312011755343637e-11), (38, 2.8547030606487454e-05, 2.448135584450713e-07),
+        (100, 1.0, 1e-5),
+    ],
+)  # fmt: skip
+def test_an_attacker_reaches_what_is_said_to_be_reached(n: int, local: float, at: float) -> None:
+    """The distribution of the count, where all others hold zero, to 60 digits."""
+    with mpmath.workdps(60):
+        target, flip = mpmath.mpf(shuffled_bits(local, n, at).lower), 1 / (1 + mpmath.exp(mpmath.mpf(local)))
+        others = [mpmath.binomial(n - 1, k) * flip**k * (1 - flip) ** (n - 1 - k) for k in range(n)]
+        one = [a * (1 - flip) + b * flip for a, b in zip([0, *others], [*others, 0], strict=True)]
+        zero = [a * flip + b * (1 - flip) for a, b in zip([0, *others], [*others, 0], strict=True)]
+        ways = ((one, zero), (zero, one))
+        reached = (mpmath.fsum(max(p - mpmath.exp(target) * q, 0) for p, q in zip(*way, strict=True)) for way in ways)
+        assert max(reached) >= at
+
+
 def test_shuffling_alone_with_oneself_changes_nothing() -> None:
     assert shuffled_bits(1.0, 1, 1e-5).upper == pytest.approx(1.0, abs=1e-4)
     assert shuffled_bits(0.0, 100, 1e-5).upper == 0.0

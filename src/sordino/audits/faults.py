@@ -473,4 +473,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
     Fault("DP-SGD: a sum beyond a limit replaced by zeros", "training", lambda: _summed(_cut_off)),
+    Fault("DP-SGD: sampling rate x 1.02", "training", lambda: _sampled(1.02)),
 )

@@ -7,11 +7,14 @@ So the noise, the sample and the bound of one record are each checked where they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache, partial
 from operator import itemgetter
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -28,7 +31,7 @@ from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
-from sordino.randomness import Keystream, Randomness, Rows
+from sordino.randomness import Keystream, Purpose, Randomness, Rows, Words
 
 SILOS, RECORDS, STEPS, ROUNDS = 30, 40, 4, 30
 FEATURES, CLASSES = 24, 10
@@ -38,6 +41,7 @@ FEW, TWINS = 5, 8  #: records and silos, and rounds, that are computed with and 
 
 Int64s = NDArray[np.int64]
 Key = tuple[int, int, int]  #: round, silo, step
+Tamper = Callable[[Randomness, tuple[int, int]], Randomness]  #: plants words in a stream: of a purpose and a tensor
 Train = Callable[[Sequence[ClientData], int, int], None]  #: the silos' records, seed, round: one round of training
 
 
@@ -51,13 +55,36 @@ class Heard:
     round: int = 0  #: that is being heard
 
 
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """Randomness in which one stream repeats a few words, from another one of them on in every row."""
+
+    inner: Randomness
+    stream: tuple[int, int]  #: purpose and tensor
+    repeated: Words
+
+    @property
+    def clients(self) -> int:
+        return self.inner.clients
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        if (purpose, tensor) != self.stream:
+            return self.inner.words(rows, purpose, tensor, first, count)
+        return np.stack([cycled(self.repeated, row + first, count) for row in rows])
+
+
+def cycled(values: NDArray[Any], first: int, count: int) -> NDArray[Any]:
+    """So many values from place `first` on, of these over and over again."""
+    return values[(first + np.arange(count)) % len(values)]
+
+
 @contextmanager
-def wiretap() -> Iterator[Heard]:
-    """Listen while the block runs: `with wiretap() as heard`."""
+def wiretap(planted: Callable[[Randomness], Randomness] = lambda randomness: randomness) -> Iterator[Heard]:
+    """Listen while the block runs: `with wiretap() as heard`; samples are drawn from `planted` randomness."""
     heard, sample, add_noise = Heard(), draws.poisson_samples, private_sgd.noisy_sums
 
     def poisson_samples(randomness: Randomness, row: int, step: int, records: int, rate: float) -> Rows:
-        chosen = sample(randomness, row, step, records, rate)
+        chosen = sample(planted(randomness), row, step, records, rate)
         there = np.zeros(records, np.bool_)
         there[chosen] = True
         heard.samples[heard.round, row, step] = there
@@ -85,7 +112,7 @@ def noise_law(noise: DiscreteGaussian, values: int, shares: int = 1) -> Normal:
 
 def sample_law(rate: float, records: int) -> Atoms:
     """Every record by itself, with the rate in whole numbers out of 2^32."""
-    return Atoms.bits(np.full(records, int(rate * 2**32) * 2.0**-32))
+    return Atoms.bits(np.full(records, exact_threshold(rate) * 2.0**-32))
 
 
 # --- checks without chance --------------------------------------------------------------------------------------------
@@ -105,13 +132,44 @@ def holds(sigma: float, rate: float, steps: int, loss: PoissonGaussian) -> Check
         f"{what} {found:.6g}, stated {stated:.6g}"
         for what, found, stated, bad in (
             ("noise over sensitivity", sigma, loss.sigma, sigma < loss.sigma * (1 - 1e-9)),
-            ("sampling rate", rate, loss.q, int(rate * 2**32) > loss.q * 2**32),
+            ("sampling rate", rate, loss.q, Fraction(exact_threshold(rate), 2**32) > Fraction(loss.q)),
             ("steps", steps, loss.steps, steps > loss.steps),
         )
         if bad
     ]
     sees = "noise, sampling rate or steps that are not those of the guarantee, by any amount"
     return Check("guarantee", 0.0 if wrong else 1.0, sees, "; ".join(wrong))
+
+
+def exact_threshold(rate: float) -> int:
+    """How many of the 2^32 words sample a record at this rate, in exact arithmetic."""
+    return math.floor(Fraction(rate) * 2**32)
+
+
+def words_beside(threshold: int) -> Words:
+    """The words right below a threshold and at it, the least and the largest."""
+    return np.array([max(0, threshold - 1), min(threshold, 2**32 - 1), 0, 2**32 - 1], np.uint32)
+
+
+def samples_exactly(sample: Callable[[Tamper], Iterable[tuple[int, NDArray[np.bool_]]]], rate: float) -> Check:
+    """Whether who is sampled has words below the threshold of this rate, and nobody else has.
+
+    `sample` plants words in the randomness of a draw, and gives every row's place with who was in it.
+    """
+    threshold = exact_threshold(rate)
+    words = words_beside(threshold)
+    found = list(sample(lambda inner, stream: Planted(inner, stream, words)))
+    there = words.astype(np.int64) < threshold
+    wrong = sum(not np.array_equal(row, cycled(there, first, row.size)) for first, row in found)
+    where = f"{wrong} of {len(found)} samples" if wrong or not found else ""
+    sees = f"records sampled by another threshold than {threshold:,}, by one of 2^32 words"
+    return Check("sampling threshold", 0.0 if where else 1.0, sees, where)
+
+
+def _batches(train: Train, silos: Sequence[ClientData], tamper: Tamper) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    with wiretap(lambda inner: tamper(inner, (Purpose.ORDER, draws.Stream.SAMPLE))) as heard:
+        train(silos, 1, 1)
+    return ((row, there) for (_, row, _), there in heard.samples.items())
 
 
 def neighbours(train: Train, silos: Sequence[ClientData], training: PrivateTraining, values: int) -> Check:
@@ -169,7 +227,9 @@ def subjects(
 
     found = [Subject("DP-SGD, noise", (rows, values), noise, exact)]
     if training.sampling_rate < 1:
-        found.append(Subject("DP-SGD, samples", (rows, fewest), samples))
+        assert isinstance(guarantee.loss, PoissonGaussian)
+        whole = (partial(samples_exactly, partial(_batches, train[1], few), guarantee.loss.q),)
+        found.append(Subject("DP-SGD, samples", (rows, fewest), samples, whole))
     return found
 
 

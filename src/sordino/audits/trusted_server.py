@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sordino.audits import training
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
@@ -20,11 +21,11 @@ from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Sample
 from sordino.audits.uploads import curve
 from sordino.mechanisms.cases import Case, Sampler, Scores
-from sordino.methods.central_dp import CentralDp
+from sordino.methods.central_dp import COIN, CentralDp
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import MODEL_READER, Adjacency, Infinite, PoissonGaussian, Release
-from sordino.randomness import Keystream
+from sordino.randomness import Keystream, Purpose
 
 VALUES = 2**25  #: values of models drawn from each of the two worlds, at most
 AT_ONCE = 2**20  #: values of updates held at a time
@@ -114,10 +115,17 @@ def _subjects(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
         there = np.array([[bool(body) for body in found.bodies] for found in rounds], np.uint8)
         return Sample(there, training.sample_law(own.rate, n))
 
+    def planted(tamper: training.Tamper) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        idle = Cohort(tuple(range(run.clients)), (None,) * run.clients, ({},) * run.clients, (0,) * run.clients)
+        stream = (Purpose.SELECT, COIN)
+        found = method.report(plan, idle, lambda own: tamper(round_randomness(1, 1, own), stream), Bench())
+        return ((row, np.array([bool(body)])) for row, body in enumerate(found.bodies))
+
     exact = tuple(
         partial(training.holds, grid.noise.slack().sigma / grid.sensitivity, own.rate, 1, loss) for loss in losses
     )
     found = [Subject("central DP, noise", (rows, d), noise, exact)]
     if own.rate < 1:
-        found.append(Subject("central DP, coins", (COINS, run.clients), coins))
+        whole = tuple(partial(training.samples_exactly, planted, loss.q) for loss in losses)
+        found.append(Subject("central DP, coins", (COINS, run.clients), coins, whole))
     return found

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.randomness import BLOCK_WORDS, STREAM_WORDS, Purpose, Randomness, Rows, Words
+from sordino.randomness import BLOCK_WORDS, STREAM_WORDS, Purpose, Randomness, Rows, Words, threshold
 
 Indices = NDArray[np.int64]
 
@@ -74,7 +74,7 @@ def orders(randomness: Randomness, rows: Rows, epoch: int, records: int) -> Indi
 def poisson_samples(randomness: Randomness, row: int, step: int, records: int, rate: float) -> Indices:
     """The records of one client's Poisson batch: each with probability floor(rate 2^32) / 2^32, never above `rate`."""
     words = draw(randomness, np.array([row]), Stream.SAMPLE, step, records)[0]
-    return np.flatnonzero(words.astype(np.uint64) < np.uint64(int(rate * 2**32)))
+    return np.flatnonzero(words.astype(np.uint64) < np.uint64(threshold(rate)))
 
 
 def seeds(randomness: Randomness, rows: Rows, step: int) -> tuple[int, ...]:

@@ -28,11 +28,11 @@ from torch.nn import functional
 from sordino.learning import models
 from sordino.learning.correct_rounding import over, root
 from sordino.learning.stacked_model import Loss
+from sordino.learning.tasks import MOST_CLASSES
 from sordino.mechanisms.integers import exp_fixed
 
 FEATURE_BITS = 18  #: a record's largest value has so many bits before it is scaled to the grid
 MOST_FEATURES = 2**16  #: the bias included: scores are at most sqrt(2^16) * 2^15 * 2^30 = 2^53
-MOST_CLASSES = 2**13  #: so that sums of exponentials, of 40 bits each, are at most 2^53
 WEIGHT_BITS = 16  #: binary places of a weight
 LARGEST_WEIGHT = 2**14  #: weights beyond it count as it
 SCORE_STEPS = 1024  #: steps of the exponential's table per unit of the score

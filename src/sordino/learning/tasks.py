@@ -25,6 +25,7 @@ MULTI_LABEL: Final = "multi-label"
 REGRESSION: Final = "regression"
 CLASSES_ALONE = frozenset({CLASSIFICATION})
 ALL_TASKS = frozenset({CLASSIFICATION, MULTI_LABEL, REGRESSION})
+MOST_CLASSES = 2**13  #: of a linear head: sums of its exponentials, of 40 bits each, are at most 2^53, so exact
 Answers = NDArray[np.int64] | NDArray[np.float32]  #: [n], or [n, labels]
 
 
@@ -222,6 +223,7 @@ __all__ = [
     "CLASSES_ALONE",
     "CLASSIFICATION",
     "LABELS",
+    "MOST_CLASSES",
     "MULTI_LABEL",
     "REGRESSION",
     "Answers",

@@ -52,7 +52,7 @@ def check_epsilon(epsilon: float) -> float:
             f"epsilon {epsilon!r} is below {MIN_EPSILON}, the least the integer thresholds resolve: "
             "spread the budget over fewer values or rounds"
         )
-    return min(float(epsilon), MAX_EPSILON)
+    return float(min(epsilon, MAX_EPSILON))
 
 
 def cap_note(epsilon: float) -> str:

@@ -59,7 +59,7 @@ from sordino.privacy.guarantee import (
     Release,
 )
 from sordino.privacy.planning import private_training
-from sordino.randomness import Keystream, Purpose
+from sordino.randomness import Keystream, Purpose, threshold
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class CentralDp(Method):
     def _coins(self, draw: Draw, clients: Sequence[int]) -> NDArray[np.bool_]:
         """Who takes part: a coin of each client's own, never above the rate."""
         words = draw(clients).words(np.arange(len(clients)), Purpose.SELECT, COIN, 0, 1)[:, 0]
-        return words.astype(np.uint64) < np.uint64(int(self._noise.rate * 2**32))
+        return words.astype(np.uint64) < np.uint64(threshold(self._noise.rate))
 
 
 def claim(blueprint: Blueprint, noise: Noise) -> Claim:

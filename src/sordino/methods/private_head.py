@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.learning.tasks import CLASSES_ALONE
+from sordino.learning.tasks import CLASSES_ALONE, MOST_CLASSES
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import UNDECLARED, Blueprint
@@ -333,6 +333,12 @@ class PrivateHead(Method):
             elif not recipe.model.starts_fresh:
                 yield "model.start", f"a private head starts from 0: leave it out.{OWN}"
 
+        @reads("data.classes", "method.name")
+        def the_classes_are_few(self, recipe: Recipe) -> Found:
+            """Refuse so many classes that sums of exponentials would be rounded."""
+            if recipe.data.classes is not None and (many := too_many_classes(len(recipe.data.classes))):
+                yield "data.classes", many
+
         @reads("method", "rounds", "split")
         def every_sum_has_honest_silos(self, recipe: Recipe) -> Found:
             """Under a secure sum, enough silos must stay honest; with second moments, a gradient must follow."""
@@ -388,6 +394,8 @@ class PrivateHead(Method):
             return PrivateHead(blueprint, extractor, self)
 
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
+        if many := too_many_classes(blueprint.classes):
+            raise InvalidInput(many)
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots, extractor.scores)
         self.extractor, self.classes = extractor, blueprint.classes
         self.unproven = UNDECLARED if blueprint.recipe.is_foreign else _obstacle(extractor, blueprint.input_shape)
@@ -640,6 +648,16 @@ class PrivateHead(Method):
         """Nothing: what second moments are like says nothing about the training."""
         zeros = np.zeros(len(cohort.clients))
         return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+
+def too_many_classes(classes: int) -> str | None:
+    """Why a record's probabilities of so many classes are not exact; None where they are."""
+    if classes <= MOST_CLASSES:
+        return None
+    return (
+        f"got {classes:,} classes; private-head computes exactly with at most {MOST_CLASSES:,}: merge classes, or take "
+        "method.name = silo-dp, which has no such limit"
+    )
 
 
 def _honest_enough(clients: int, least: int, colluding: int) -> bool:

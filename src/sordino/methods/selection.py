@@ -13,7 +13,7 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Probability, Spec, reads, tag
-from sordino.randomness import Keystream, Purpose
+from sordino.randomness import Keystream, Purpose, threshold
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -113,7 +113,7 @@ class SelectProbability(SelectionSpec):
 
     def chosen(self, clients: int, seed: int, round: int) -> list[int]:
         words = lots(clients, seed, round)
-        return np.flatnonzero(words >> np.uint64(32) < np.uint64(int(self.p * 2**32))).tolist()
+        return np.flatnonzero(words >> np.uint64(32) < np.uint64(threshold(self.p))).tolist()
 
 
 def lots(clients: int, seed: int, round: int) -> NDArray[np.uint64]:

@@ -17,6 +17,7 @@ Unknown losses are refused with `UnsupportedLoss`; where nothing is proven the a
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -70,10 +71,14 @@ _ORDERS: tuple[float, ...] = (
     *(128, 256, 512, 1024),
 )
 _HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would soon overflow
+_NO_SQUARE = 1e-150  #: the squares of smaller numbers lose their digits
+_HOPELESS_TAIL = 27.0  #: e^(-27^2) is below the smallest normal number
+_SMALL_MU = 2.0**-15  #: below this, the Gaussian curve is computed from slopes
 _HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
 _MANY_BITS = 10**9  #: beyond this the binomial formula gives way to the Gaussian curve above it
 _SMALLEST_LINEAR_DELTA = 1e-250  #: below this, probabilities are added as logarithms
 _UNIT = 2.0**-52
+_ERFCX = 6 * _UNIT  #: relative error of SciPy's erfcx from -1 on
 _SERIES = 2e-13  #: covers what is cut off the series of a sampled step's moment, and its rounding
 _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floating-point operations
 
@@ -82,7 +87,7 @@ _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floati
 
 
 def bit_epsilon(t_min: int) -> float:
-    """Exact epsilon of one randomised bit whose rarer value has probability t_min / 2^32."""
+    """Epsilon of one randomised bit whose rarer value has probability t_min / 2^32, to about the last bit."""
     return math.log1p((2**32 - 2 * t_min) / t_min)
 
 
@@ -119,21 +124,35 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta_mu(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), without overflow.
 
     With a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2, e^epsilon phi(b) = phi(a): so no exponential of epsilon is
-    needed, and in the tail the difference is one of scaled complementary error functions. Rounded up.
+    needed, and in the tail the difference is one of scaled complementary error functions. Rounded up, and never below
+    the smallest normal number. Where mu is small, that difference would lose its digits: it is the integral of their
+    falling, convex slope, so that a trapezium is above it.
     """
     if epsilon < 0:
-        return -math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)
-    if mu == 0:
-        return 0.0
+        return min(1.0, (-math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)) * (1 + 4 * _UNIT))
     if mu > _HOPELESS_MU:
         return 1.0
+    if mu == 0 or epsilon == math.inf:
+        return 0.0
     a, b = (epsilon / mu - mu / 2) / math.sqrt(2), (epsilon / mu + mu / 2) / math.sqrt(2)
     rounding = 4 * _UNIT * (4 + (abs(a) + 1) * b)
-    if a > 0:
-        first, second = float(special.erfcx(a)), float(special.erfcx(b))
-        return 0.5 * math.exp(-a * a) * (first - second + 4 * _UNIT * first) * (1 + rounding)
-    first, second = math.erfc(a), math.exp(-a * a) * float(special.erfcx(b))
-    return min(1.0, 0.5 * (first - second + rounding * second + 4 * _UNIT * first))
+    if a > 0 or mu < _SMALL_MU:
+        if a > _HOPELESS_TAIL:
+            return sys.float_info.min
+        if mu < _SMALL_MU:
+            difference = mu / math.sqrt(8) * (_erfcx_slope(a) + _erfcx_slope(b))
+        else:
+            first, second = float(special.erfcx(a)), float(special.erfcx(b))
+            difference = first - second + 2 * _ERFCX * first
+        return max(0.5 * math.exp(-a * a) * difference * (1 + rounding), sys.float_info.min)
+    first, last = math.erfc(a), math.exp(-a * a)
+    second = last * float(special.erfcx(b))
+    return min(1.0, 0.5 * (first - second + rounding * second + 8 * _UNIT * b * last + 4 * _UNIT * first))
+
+
+def _erfcx_slope(x: float) -> float:
+    """How fast e^(x^2) erfc(x) falls at x: 2/sqrt(pi) - 2 x e^(x^2) erfc(x), rounded up."""
+    return 2 / math.sqrt(math.pi) - 2 * x * float(special.erfcx(x)) + 2 * _ERFCX
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -418,7 +437,8 @@ class _EqualBits:
         if total > _SMALLEST_LINEAR_DELTA:
             return min(1.0, total * math.exp(self.rounding))
         terms = self.log_masses[:above] + np.log(-np.expm1(self.gains[:above] + epsilon))
-        return math.exp(special.logsumexp(terms) + self.rounding)
+        logarithm = float(special.logsumexp(terms))
+        return math.exp(logarithm + self.rounding - 4 * _UNIT * logarithm)  # it is negative, and rounded by its size
 
 
 def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:
@@ -439,7 +459,7 @@ def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
 
 def _equal_bits_curve(epsilon_each: float, count: int) -> Callable[[float], float]:
     if count > _MANY_BITS:
-        mu = math.sqrt(count) * _pure_mu(epsilon_each)
+        mu = math.sqrt(count) * _pure_mu(epsilon_each) * _ROUNDING
         return lambda epsilon: gaussian_delta(mu, epsilon)
     return _EqualBits.of(epsilon_each, count).delta
 
@@ -485,6 +505,8 @@ def _renyi_delta(order: float, divergence: float, epsilon: float) -> float:
 
 def _pure_renyi(epsilon: float, order: float) -> float:
     """Largest Renyi divergence of any pure epsilon: that of a randomised bit (Bun & Steinke 2016), at most epsilon."""
+    if epsilon < _NO_SQUARE:
+        return epsilon
     if order * epsilon > 30:
         log_moment = (order - 1) * epsilon - math.log1p(math.exp(-epsilon)) + math.exp((1 - 2 * order) * epsilon)
     else:
@@ -583,7 +605,7 @@ class Account:
     @classmethod
     def opening(cls, budget: Budget) -> Account:
         """An account with nothing spent."""
-        usable = budget.basis == "proven" and budget.delta > 0
+        usable = budget.basis == "proven" and _share(budget) > 0
         return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
 
     def after(self, release: Release, destination: Destination = _ANYWHERE, times: int = 1) -> Account:
@@ -706,7 +728,7 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
         case RandomizedBit(2147483648, _):
             return _NO_COST
         case RandomizedBit(t_min, count):
-            return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
+            return _pure_cost(_decimal(bit_epsilon(t_min) * (1 + 2 * _UNIT)), count, order)
         case GaussianLoss(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
         case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
@@ -724,12 +746,12 @@ def _pure_cost(epsilon: Fraction, count: int, order: float | None) -> Cost:
         return Cost(epsilon * count, math.inf, math.inf)
     mu = _pure_mu(each)
     renyi = math.inf if order is None else _up(_pure_renyi(each, order))
-    return Cost(epsilon * count, count * _up(mu * mu), count * renyi)
+    return Cost(epsilon * count, count * _square(mu), count * renyi)
 
 
 def _gaussian_cost(mu: float, eta: float, tau: float, order: float | None) -> Cost:
     absorbed = _absorb_slack(mu, eta)
-    mu_squared = _up(absorbed * absorbed)
+    mu_squared = _square(absorbed)
     renyi = math.inf if order is None else mu_squared * _exact(order) / 2
     pure = Fraction(0) if mu == eta == tau == 0 else math.inf
     return Cost(pure, mu_squared, renyi, _decimal(tau))
@@ -788,3 +810,11 @@ def _exact(value: float) -> _Amount:
 
 def _up(value: float) -> _Amount:
     return _exact(value * _ROUNDING)
+
+
+def _square(mu: float) -> _Amount:
+    """The square, rounded up; the one of a tiny number is none in double precision."""
+    if mu < _NO_SQUARE:
+        root = _up(mu)
+        return root * root
+    return _up(mu * mu)

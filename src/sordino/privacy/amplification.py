@@ -247,7 +247,7 @@ def _lower_epsilon(pair: Pair, delta: float, count: int) -> float:
 def _reached(pair: Pair, delta: float) -> float:
     """Epsilon at which delta is not met yet: what was left out counts for nothing, and rounding against the attack."""
     exceeded = (delta + pair.lost * (1 + 1e-9)) * math.exp(2 * pair.rounding)
-    return max(0.0, _one_way(pair, exceeded) - 1e-12 * float(np.max(pair.losses)))
+    return max(0.0, _one_way(pair, exceeded) - 1e-13 - 1e-12 * float(np.max(pair.losses)))
 
 
 def _one_way(pair: Pair, delta: float) -> float:

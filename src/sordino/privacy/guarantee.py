@@ -8,8 +8,8 @@ truth. A `Release` describes anything that leaves a client, as the ledger writes
 from __future__ import annotations
 
 import json
-import math
 import operator
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeVar
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST = 2**63 - 1  #: of a count: more could not be multiplied with a number of double precision
+
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
 def _nonnegative(**values: float) -> None:
     for name, value in values.items():
         if not (_is_finite(value) and value >= 0):
-            raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
+            raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r:.50}")
 
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
         if not (_is_finite(value) and value > 0):
-            raise InvalidInput(f"{name} must be a finite number > 0, got {value!r}")
+            raise InvalidInput(f"{name} must be a finite number > 0, got {value!r:.50}")
 
 
 def _is_delta(value: object) -> None:
@@ -45,8 +47,8 @@ def _is_delta(value: object) -> None:
 
 
 def _positive_count(name: str, value: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise InvalidInput(f"{name} must be a whole number from 1 to 2^63 - 1, got {value!r:.50}")
 
 
 def check_count(name: str, value: object) -> int:

@@ -43,7 +43,7 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarante
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
-from sordino.randomness import Keystream
+from sordino.randomness import Keystream, threshold
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
@@ -337,7 +337,7 @@ class _Compiler:
         if isinstance(training, PrivateTraining):
             return {
                 "kind": "private", "optimiser": optimiser, "clip": training.clip, "noise": training.noise_multiplier,
-                "rate": training.sampling_rate, "threshold": int(training.sampling_rate * 2**32),
+                "rate": training.sampling_rate, "threshold": threshold(training.sampling_rate),
                 "expected_batch": training.expected_batch, "steps": training.steps,
                 "resolution": training.resolution,
             }  # fmt: skip

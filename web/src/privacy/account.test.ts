@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { golden } from "../golden.ts";
 import { Account, type OwnRelease } from "./account.ts";
+import { gaussianDelta, gaussianEpsilon } from "./gaussian.ts";
 import { addedOrRemoved, exchanged } from "./renyi.ts";
 
 describe("the page's own accounting", () => {
@@ -66,6 +67,26 @@ describe("the page's own accounting", () => {
     for (const claim of [{ ...claimed, adversary: "shuffled(100)" }, { ...claimed, adjacency: "coordinate" }]) {
       expect(opening.after({ ...release, claimed: claim }, "a").spent).toBe(Infinity);
     }
+  });
+
+  test.each([
+    // mu, epsilon, delta: mpmath, to 17 digits
+    [1e-12, 0, 3.9894228040143267e-13], [1e-12, 1e-12, 8.3315470587727954e-14],
+    [1.1099072430206849e-12, 1.0500679700433008e-18, 4.4278840153095229e-13], [2.5e-9, 3e-9, 1.4025612700329175e-10],
+    [1e-6, 2.47e-12, 3.9894104540312568e-7], [1e-6, 5e-6, 5.3461788992627121e-14], [1.3e-5, 2.6e-6, 3.9896354527106383e-6],
+    [1.2e-4, 3e-3, 1.4647519338129863e-143], [2.7e-4, 1e-7, 1.0766442815224555e-4], [1.04e-3, 7.9e-7, 4.1450523635074246e-4],
+    [0.0103, 4.5e-4, 3.8888832923709504e-3], [0.3, 0.7, 1.40021097375135e-3], [0.7191, 3, 9.9951422140261459e-6],
+    [2, 2.5, 0.25236911002420942], [7, 24.5, 0.44410651755945947], [7, 20, 0.68998097194700522],
+    [2, 50, 1.0662620244749715e-128],
+  ])("the Gaussian curve at mu %d and epsilon %d is at least the truth, and hardly more", (mu, epsilon, delta) => {
+    expect(gaussianDelta(mu, epsilon)).toBeGreaterThanOrEqual(delta);
+    expect(gaussianDelta(mu, epsilon) / delta).toBeLessThan(1 + 1e-7);
+    expect(gaussianEpsilon(mu, delta)).toBeGreaterThanOrEqual(epsilon * (1 - 1e-14));
+  });
+
+  test("the Gaussian curve ends where its arguments do", () => {
+    expect([gaussianDelta(1, Infinity), gaussianDelta(Infinity, 1), gaussianEpsilon(1, 1e-310)]).toEqual([0, 1, Infinity]);
+    expect(gaussianDelta(1, 60)).toBe(2 ** -1022);
   });
 
   test("ten releases of 0.1 fit a limit of 1, and an eleventh does not", () => {

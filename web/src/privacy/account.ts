@@ -164,7 +164,7 @@ function lossCost(loss: StatedLoss, adjacency: string, order: number | null): Co
       return pureCost(rational(alpha.n * distance.n, alpha.d * distance.d), loss.count, order);
     }
     case "RandomizedBit":
-      return loss.t_min === 2 ** 31 ? FREE : pureCost(decimal(bitEpsilon(loss.t_min) * (1 + Number.EPSILON)), loss.count, order);
+      return loss.t_min === 2 ** 31 ? FREE : pureCost(decimal(bitEpsilon(loss.t_min) * (1 + 2 * Number.EPSILON)), loss.count, order);
     case "Gaussian":
       return gaussianCost(loss.mu, loss.eta, loss.tau, order);
     case "PoissonGaussian": {

@@ -2,15 +2,38 @@
 import { erfc, normalQuantile, scaledErfc } from "../bits/normal.ts";
 
 const HOPELESS = 1e6;
+/** e^(-27^2) is below the smallest normal number */
+const HOPELESS_TAIL = 27;
+const SMALLEST_NORMAL = 2 ** -1022;
+/** below this mu, the curve is computed from slopes */
+const SMALL_MU = 2 ** -11;
+/** relative error of erfc and scaledErfc */
+const ERFC = 4e-13;
 
-/** delta_mu(epsilon) for epsilon >= 0, without overflow. */
+/**
+ * delta_mu(epsilon) for epsilon >= 0, without overflow, rounded up and never below the smallest normal number. Where mu is
+ * small, a difference of scaledErfc would lose its digits: it is the integral of a falling, convex slope, so that a
+ * trapezium is above it.
+ */
 export function gaussianDelta(mu: number, epsilon: number): number {
-  if (mu === 0) return 0;
   if (mu > HOPELESS) return 1;
+  if (mu === 0 || epsilon === Infinity) return 0;
   const a = (epsilon / mu - mu / 2) / Math.SQRT2;
   const b = (epsilon / mu + mu / 2) / Math.SQRT2;
-  if (a > 0) return 0.5 * Math.exp(-a * a) * (scaledErfc(a) - scaledErfc(b));
-  return 0.5 * (erfc(a) - Math.exp(-a * a) * scaledErfc(b));
+  if (a > HOPELESS_TAIL) return SMALLEST_NORMAL;
+  const [rounding, last] = [2 ** -50 * (4 + (Math.abs(a) + 1) * b), Math.exp(-a * a)];
+  if (a > 0 || mu < SMALL_MU) {
+    const difference =
+      mu < SMALL_MU ? (mu / Math.sqrt(8)) * (slope(a) + slope(b)) : (1 + 2 * ERFC) * scaledErfc(a) - scaledErfc(b);
+    return Math.max(0.5 * last * difference * (1 + rounding), SMALLEST_NORMAL);
+  }
+  const [first, second] = [erfc(a), last * scaledErfc(b)];
+  return Math.min(1, 0.5 * ((1 + ERFC) * first - second + (rounding + ERFC) * second + 2 ** -49 * b * last));
+}
+
+/** How fast scaledErfc falls at x, rounded up. */
+function slope(x: number): number {
+  return 2 / Math.sqrt(Math.PI) - 2 * x * scaledErfc(x) + 2 * ERFC;
 }
 
 /** Smallest epsilon >= 0 with delta_mu(epsilon) <= delta, from above. */

@@ -210,6 +210,20 @@ describe("a task of sums", () => {
     expect(() => readTask(task)).toThrow(/cannot take part/);
   });
 
+  test.each([[256, true], [257, false], [2 ** 13 + 1, false]])("of %d classes is taken: %s; sums are exact up to 2^13", (count, taken) => {
+    const task = digits();
+    const size = count * (task.training.maps * task.training.cells + 1);
+    task.classes = Array.from({ length: count }, (_, k) => String(k));
+    task.model.layers.at(-1).outputs = count;
+    const [weight, bias] = task.model.parameters;
+    [weight.shape[0], weight.size] = [count, size - count];
+    [bias.shape[0], bias.first, bias.size] = [count, size - count, count];
+    [task.model.size, task.upload.values, task.plan.arrays.parameters] = [size, size, [size]];
+    for (const { mechanism } of task.strengths) mechanism.stages.at(-1).values = size;
+    if (taken) expect(() => readTask(task)).not.toThrow();
+    else expect(() => readTask(task)).toThrow(/256 classes/);
+  });
+
   test.each([["groups", 4], ["roots", 9], ["cells", 15]])("with %s = %d is refused when it is set up", async (key, value) => {
     const task = digits();
     task.training[key] = value;
