@@ -30,6 +30,7 @@ from sordino.client.offer import Offer
 from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused, refusing
+from sordino.client.rows import KnownRows
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
 from sordino.client.sum_progress import SumProgress
@@ -47,7 +48,7 @@ from sordino.methods.private_evaluation import EVALUATE
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
-from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
+from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit_all, terms
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.caveats import own_code_caveats
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
@@ -88,6 +89,7 @@ class Client:
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
         self._preparations = Preparations(folder / "prepared")
+        self._known_rows = KnownRows(folder / "rows.sqlite")
         self._memberships: dict[str, Membership] = {}
         self._records: dict[tuple[int, ...], OwnRecords] = {}  # by the shape that was agreed
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
@@ -131,6 +133,7 @@ class Client:
         """
         client = cls(Path(folder), randomness, execution)
         try:
+            client._require_disjoint_rows()
             client._apply_settings()
             client._older_ledger.look(client.log)
             client._compact(least=0.0)
@@ -179,9 +182,12 @@ class Client:
 
         A server must not hear of them: the log says which they are.
         """
-        if shape in self._records:
-            return self._records[shape]
-        records = self._records[shape] = OwnRecords.read_apart(self.settings.data, self.folder, shape)
+        if shape not in self._records:
+            self._keep_records(shape, self._read_records(shape))
+        return self._records[shape]
+
+    def _read_records(self, shape: tuple[int, ...]) -> OwnRecords:
+        records = OwnRecords.read_apart(self.settings.data, self.folder, shape)
         if records.left_out:
             self.log(
                 f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
@@ -190,9 +196,50 @@ class Client:
             )
         return records
 
+    def _keep_records(self, shape: tuple[int, ...], records: OwnRecords) -> None:
+        """Use records from now on; whatever leaves, their rows are known by then. Nothing is compared: see below."""
+        name = self.settings.data.name
+        self._known_rows.add(name, records.examples, lambda: self._last_release(name))
+        self._records[shape] = records
+
+    def _last_release(self, name: str) -> int:
+        """The last entry of the ledger that released something under a name; 0 for none."""
+        events = ((entry.sequence, entry.event) for entry in self.ledger.entries())
+        return max((at for at, event in events if isinstance(event, Released) and event.key.dataset == name), default=0)
+
+    def _require_disjoint_rows(self) -> None:
+        """Stop where rows are under a name, too, that client.toml declares disjoint.
+
+        The owner alone sees it, when the client is opened: neither joining nor a round looks at it.
+        """
+        name, others = self.settings.data.name, self.settings.data.disjoint_from
+        if not others:
+            return
+        agreed = [self._agreements.find(each) for each in self._agreements.names()]
+        found = {each.shape: self._read_records(each.shape) for each in agreed if each is not None}
+        rows = list(found.values()) or [OwnRecords.read(self.settings.data, self.folder)]
+        if common := self._known_rows.common(name, [each.examples for each in rows], others):
+            counts = ", ".join(f"{count:,} also under {other}" for other, count in common.items())
+            raise InvalidInput(
+                f"client.toml says that the data {name} are disjoint from {', '.join(others)}, and rows of {name} are "
+                f"or were {counts}: nothing is joined or answered. Use one name for all of these rows, or take the "
+                "other name out of data.disjoint_from (the two then have one budget), or remove these rows"
+            )
+        for shape, records in found.items():
+            self._keep_records(shape, records)
+
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
         name, standing = self.settings.data.name, self.standing
+        declared, others = set(self.ledger.disjoint_from(name)), set(self.settings.data.disjoint_from)
+        for other in sorted(others - declared):
+            known = [(self._known_rows.since(each), self._last_release(each)) for each in (name, other)]
+            after = max(last if since is None else since for since, last in known)
+            self.ledger.set_disjoint(name, other, declared=True, after=after)
+            self.log(f"declared that {name} and {other} have no row in common: each has its own budget")
+        for other in sorted(declared - others):
+            self.ledger.set_disjoint(name, other, declared=False)
+            self.log(f"{name} and {other} are no longer declared disjoint: they have one budget")
         wanted, had = self.settings.ledger_consents(), standing.consents
         for what in sorted(wanted.unproven - had.unproven):
             self.ledger.set_consent(name, what, granted=True)
@@ -310,9 +357,9 @@ class Client:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
         releases = self._compute(membership, "the schedule", lambda: list(membership.everything()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
-        standing = self.standing
+        standings = self.ledger.charged(self.settings.data.name)
         fits, unprotected, refusal = self._compute(
-            membership, "the offer", lambda: _foresee(standing, schedule, membership.destination)
+            membership, "the offer", lambda: _foresee(standings, schedule, membership.destination)
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
@@ -573,10 +620,10 @@ class Client:
 
     def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
         """Refuse what the ledger would refuse, before records are touched. The ledger checks again when it records."""
-        standing = self.standing
+        standings = self.ledger.charged(self.settings.data.name)
         for destination, releases in leaving:
             for release in releases:
-                standing = admit(standing, release, destination)
+                standings = admit_all(standings, release, destination)
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
         self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
@@ -852,19 +899,19 @@ class Client:
 
 
 def _foresee(
-    standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
+    standings: Mapping[str, Standing], schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
 ) -> tuple[int, tuple[str, ...], SordinoError | None]:
     """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
-    fits, kinds = 0, dict[str, None]()
+    fits, kinds, own = 0, dict[str, None](), next(iter(standings))
     for round, releases in schedule:
         for release in releases:
             try:
-                after = admit(standing, release, destination)
+                after = admit_all(standings, release, destination)
             except (BudgetExceeded, ConsentMissing) as error:
                 return fits, tuple(kinds), error
-            if after.unprotected > standing.unprotected:
+            if after[own].unprotected > standings[own].unprotected:
                 kinds[release.what] = None
-            standing = after
+            standings = after
         fits += round > 0
     return fits, tuple(kinds), None
 
