@@ -1,19 +1,21 @@
 """Names of an owner's data: one budget for all in a folder, and rows are compared before two are called disjoint."""
 
+import shutil
 import stat
 
 import numpy as np
 import pytest
 
 from sordino.client.client import Client
-from sordino.client.refusal import Reason
+from sordino.client.refusal import Reason, Refused
 from sordino.client.rows import KnownRows, fingerprints
 from sordino.client.settings import Settings
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples
+from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import DisjointChanged
 from tests.client import people
-from tests.client.people import COST, body, invitation, plans, signed
+from tests.client.people import COST, NAME, body, invitation, plans, signed
 
 KEY = bytes(range(32))
 
@@ -101,10 +103,16 @@ def test_names_that_are_disjoint_as_declared_have_budgets_of_their_own(folder):
     with Client.open(named(folder, "others", "20-39", ["records"])) as client:
         assert client.standing.spent == 0.0
         assert client.ledger.standing("records").spent == pytest.approx(COST)
-        body(client.answer("report", signed(plans()(2))))
+        assert client.reply("report", signed(plans()(2))).reason == Reason.NOT_AGREED.value, "it keeps what others left"
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
         assert client.ledger.standing("records").spent == client.standing.spent == pytest.approx(COST)
     with Client.open(named(folder, "others", "20-39")) as client:  # withdrawn
         assert client.standing.spent == client.ledger.standing("records").spent == pytest.approx(2 * COST)
+        client.ledger.set_budget("records", Budget(1e6))
+        body(client.answer("report", signed(plans()(2))))
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:  # both answered one federation
+        assert client.standing.spent == client.ledger.standing("records").spent == pytest.approx(3 * COST)
 
 
 def test_one_common_row_stops_the_client_before_anything_is_written_or_joined(folder):
@@ -159,16 +167,35 @@ def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):
     (folder / "rows.sqlite").unlink()  # as after an earlier Sordino
     with Client.open(named(folder, "others", "20-39", ["records"])) as client:
         assert client.standing.spent == client.ledger.standing("records").spent == pytest.approx(COST)
-        body(client.answer("report", signed(plans()(2))))
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
         assert client.standing.spent == pytest.approx(2 * COST)
         assert client.ledger.standing("records").spent == pytest.approx(COST)
         (declared,) = [e for e in client.ledger.entries() if isinstance(e.event, DisjointChanged)]
         assert 0 < declared.event.after < declared.sequence
 
 
+def test_what_a_restored_ledger_lacks_is_charged_to_all_names(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "backup")
+    with Client.open(folder) as client:
+        receipt = client.reply("report", signed(plans()(2))).receipt
+    named(tmp_path / "backup", "others", "20-39", ["records"])
+    with Client.open(tmp_path / "backup") as client:
+        with pytest.raises(Refused):
+            client.receive_receipt(NAME, receipt)
+        with pytest.raises(InvalidInput, match=r"data\.disjoint_from"):
+            client.accept_older_ledger()
+    with Client.open(named(tmp_path / "backup", "others", "20-39")) as client:
+        client.ledger.set_budget("records", Budget(1e6))
+        assert client.accept_older_ledger() == pytest.approx(3 * COST)
+    with Client.open(named(tmp_path / "backup", "others", "20-39", ["records"])) as client:
+        assert client.standing.spent == client.ledger.standing("records").spent == pytest.approx(3 * COST)
+
+
 def test_nothing_of_rows_or_names_is_in_an_answer(folder):
     with Client.open(named(folder, "others", "20-39", ["records"])) as client:
-        answer = client.answer("report", signed(plans()(2)))
+        client.join(invitation(name="another").encode())
+        answer = client.answer("report", signed(plans(name="another")(1)))
     rows = KnownRows(folder / "rows.sqlite")
     with rows._open() as file:
         secrets = [file.one("SELECT key FROM own")[0], *(row[0][:8] for row in file.all("SELECT rows FROM names"))]

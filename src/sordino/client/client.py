@@ -66,6 +66,7 @@ LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one befor
 _TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 DUE_SHARE = 0.25  #: of the bytes of all reports: so much must be due before a ledger in use is compacted
+_RESTORED = ", before a restored ledger"  #: how the ledger calls a federation in which something may have left
 T = TypeVar("T")
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
@@ -101,6 +102,7 @@ class Client:
         self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
         self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
         self._release_ids: set[str] = set()  # ids of all releases
+        self._data_names: dict[str, set[str]] = {}  # federation -> the names of the data that it was answered with
         for entry in self.ledger.entries():
             if isinstance(entry.event, Released):
                 self._note(entry.event.key, entry.event.releases)
@@ -202,10 +204,32 @@ class Client:
         self._known_rows.add(name, records.examples, lambda: self._last_release(name))
         self._records[shape] = records
 
+    def _releases(self) -> Iterator[tuple[int, ReportKey]]:
+        for entry in self.ledger.entries():
+            if isinstance(entry.event, Released):
+                yield entry.sequence, entry.event.key
+
     def _last_release(self, name: str) -> int:
         """The last entry of the ledger that released something under a name; 0 for none."""
-        events = ((entry.sequence, entry.event) for entry in self.ledger.entries())
-        return max((at for at, event in events if isinstance(event, Released) and event.key.dataset == name), default=0)
+        return max((at for at, key in self._releases() if key.dataset == name), default=0)
+
+    def _last_of_both(self, *names: str) -> int:
+        """The last entry that two names without a common row are both charged with.
+
+        It left before the rows of both were known, or in a federation that both answered, where what is kept from its
+        rounds may be made of the rows of both; or nobody knows from which of them it was, as with a lost ledger.
+        """
+        known = [self._known_rows.since(name) for name in names]
+        unknown = (
+            self._last_release(name) if since is None else since for name, since in zip(names, known, strict=True)
+        )
+        releases = ((at, key.federation) for at, key in self._releases())
+        both = (at for at, where in releases if where.endswith(_RESTORED) or self._names_in(where).issuperset(names))
+        return max(*unknown, *both)
+
+    def _names_in(self, federation: str) -> set[str]:
+        """The names of the data that a federation was joined or answered with."""
+        return {self._agreements.data(federation), *self._data_names.get(federation, ())}
 
     def _require_disjoint_rows(self) -> None:
         """Stop where rows are under a name, too, that client.toml declares disjoint.
@@ -228,14 +252,21 @@ class Client:
         for shape, records in found.items():
             self._keep_records(shape, records)
 
+    def _require_own_federation(self, federation: str) -> None:
+        """Refuse to go on with these data where a federation began with others: what is kept of it is made of those."""
+        if others := self._names_in(federation).intersection(self.settings.data.disjoint_from):
+            raise Refused(
+                Reason.NOT_AGREED,
+                f"you joined {federation} with the data {min(others)}, and data.disjoint_from says that no row of "
+                "these is in them: go back to that data.name, or join another federation with these data",
+            )
+
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
         name, standing = self.settings.data.name, self.standing
         declared, others = set(self.ledger.disjoint_from(name)), set(self.settings.data.disjoint_from)
         for other in sorted(others - declared):
-            known = [(self._known_rows.since(each), self._last_release(each)) for each in (name, other)]
-            after = max(last if since is None else since for since, last in known)
-            self.ledger.set_disjoint(name, other, declared=True, after=after)
+            self.ledger.set_disjoint(name, other, declared=True, after=self._last_of_both(name, other))
             self.log(f"declared that {name} and {other} have no row in common: each has its own budget")
         for other in sorted(declared - others):
             self.ledger.set_disjoint(name, other, declared=False)
@@ -279,7 +310,7 @@ class Client:
             federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
                 text = self._run_clocked(federation, "the statement", offer.to_text)
-                self._agreements.add(offer.invitation, text)
+                self._agreements.add(offer.invitation, text, self.settings.data.name)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
                 if membership.posts:  # where the shuffler is not there yet, the first round proposes a T
@@ -389,6 +420,7 @@ class Client:
                 envelope = self._require_signed(step, message)  # before anything in it is looked at
                 self.turn.wait_for(envelope.federation)
                 self._older_ledger.require_none()
+                self._require_own_federation(envelope.federation)
                 goes_on = step in SUMMING[1:]
                 plan = _require_about(
                     envelope, self._plan_of_sum(envelope) if goes_on else _read(step, envelope.message)
@@ -627,6 +659,7 @@ class Client:
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
         self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
+        self._data_names.setdefault(key.federation, set()).add(key.dataset)
         self._release_ids.update(ids(releases))
 
     def _left(self) -> str:
@@ -843,6 +876,11 @@ class Client:
         """
         if not self.stopped:
             raise InvalidInput("this client's ledger is not older than its receipts: there is nothing to accept")
+        if self.settings.data.disjoint_from:
+            raise InvalidInput(
+                "what this ledger lacks may have been about any rows, so that it is charged to all names of data: take "
+                "them out of data.disjoint_from in client.toml first"
+            )
         missing = self._older_ledger.missing_heads() or [self.ledger.head()]
         loss = hashlib.sha256(" ".join(missing).encode()).hexdigest()
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
@@ -863,7 +901,7 @@ class Client:
         return self.standing.spent
 
     def _place_of_lost(self, federation: str, loss: str) -> ReportKey:
-        return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, loss)
+        return ReportKey(self.settings.data.name, f"{federation}{_RESTORED}", 0, loss)
 
     def _perhaps_lost(self, federation: str, loss: str) -> tuple[Release, ...]:
         """All releases of a federation that the ledger may lack, under names of their own; none where it counts them.
