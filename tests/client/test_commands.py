@@ -78,7 +78,7 @@ def test_show_names_the_data_with_which_the_budget_is_shared(folder):
     assert shown(folder)["one_budget_with"] == []
     settings.write_text(own.replace("[data]", '[data]\nname = "renamed"'))
     assert (shown(folder)["one_budget_with"], shown(folder)["disjoint_from"]) == (["records"], [])
-    assert "with records" in sordino("show", folder).stdout
+    assert "records: epsilon 2000 (proven, against server, adjacency client" in sordino("show", folder).stdout
     settings.write_text(own.replace("[data]", '[data]\nname = "renamed"\ndisjoint_from = ["records"]'))
     assert (shown(folder)["one_budget_with"], shown(folder)["disjoint_from"]) == ([], ["records"])
     assert "also under records" in sordino("show", folder).stdout

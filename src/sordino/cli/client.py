@@ -148,9 +148,13 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
     yield "Client", f"{client.identity.name} ({client.identity.id})"
     yield "Key", f"{client.identity.public} (signs in secure sums: for the other owners' client.toml)"
     yield "Data", _data(client)
-    yield from (
-        ("One budget", f"with {name}: what leaves under one name is charged to both") for name in _sharing(client)
-    )
+    for name in _sharing(client):
+        yield "One budget", f"with the data {name}: what leaves under one name is charged to both, and must fit both"
+        for account in client.ledger.standing(name).accounts:
+            yield (
+                "",
+                f"{name}: epsilon {account.budget.limit:g} ({terms(account.budget)}), {lower(account.remaining)} left",
+            )
     for name in settings.data.disjoint_from:
         yield "Disjoint", f"no row is also under {name}, as you declared: each has its own budget"
     kinds = (("Budget", f"{standing.releases} releases"), ("Sums", "secure sums, where the others' keys are listed"))
