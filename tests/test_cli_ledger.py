@@ -186,6 +186,44 @@ def test_show_says_whom_the_figures_of_a_flower_apps_mod_trust(path: Path) -> No
     assert not [each for each in after["statement"]["sentences"] if "nobody is trusted" in each]
 
 
+def test_names_that_share_a_budget_and_names_that_do_not_are_shown(path: Path) -> None:
+    fill(path)
+    assert sordino("budget", path, "beds", "--epsilon", 2).exit_code == 0
+    assert "beds has one account with wards" in sordino("show", path).stdout
+    beds, wards = as_json("show", path)["datasets"]
+    assert beds["spent"] == wards["spent"] == 0.5 and beds["disjoint_from"] == []
+    assert beds["statement"]["rows"] == wards["statement"]["rows"]
+    assert sordino("disjoint", path, "beds", "wards", answer="n\n").exit_code == 1
+    assert len(as_json("show", path)["entries"]) == 7
+    assert sordino("disjoint", path, "beds", "wards", answer="y\n").exit_code == 0
+    later = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "Theorem 7")
+    with Ledger.open(path) as ledger:
+        ledger.record(ReportKey("beds", "north", 4, "ab"), Release("u2", "beds", "update", (later,)), b"4")
+    found = as_json("show", path)
+    assert [each["spent"] for each in found["datasets"]] == [1.5, 0.5]
+    assert [each["disjoint_from"] for each in found["datasets"]] == [["wards"], ["beds"]]
+    assert all("beds" in each["statement"]["caveats"][-1] for each in found["datasets"])
+    declared = found["entries"][-2]
+    assert (declared["kind"], declared["dataset"], declared["other"], declared["after"]) == (
+        "disjoint",
+        "beds",
+        "wards",
+        7,
+    )
+    assert "beds is declared disjoint from wards" in sordino("show", path).stdout
+    assert sordino("verify", path).exit_code == 0
+    assert sordino("disjoint", path, "wards", "beds", "--withdraw").exit_code == 0
+    assert [each["spent"] for each in as_json("show", path)["datasets"]] == [1.5, 1.5]
+
+
+def test_a_clients_names_are_declared_where_its_rows_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "client.toml").touch()
+    fill(tmp_path / "ledger.sqlite")
+    for place in (tmp_path, tmp_path / "ledger.sqlite"):
+        assert sordino("disjoint", place, "beds", "wards", "--yes").exit_code == 1
+    assert as_json("show", tmp_path)["datasets"][0]["disjoint_from"] == []
+
+
 def test_a_clients_folder_stands_for_its_ledger(tmp_path: Path) -> None:
     fill(tmp_path / "ledger.sqlite")
     for words in (("show",), ("verify",), ("compact", "--older-than", 30, "--dry-run")):

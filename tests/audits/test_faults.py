@@ -54,6 +54,7 @@ BY = {
     "shuffler: one order for all rounds": "frequencies by coordinate",
     "DP-SGD: a sum beyond a limit replaced by zeros": "neighbours",
     "DP-SGD: sampling rate x 1.02": "sampling threshold",
+    "two names of one row have two budgets": "guarantee",
 }
 
 

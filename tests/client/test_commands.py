@@ -72,6 +72,18 @@ def test_yes_answers_and_show_tells_what_was_spent_in_its_terms(folder, invited)
     assert "epsilon 2000 (proven, against server, adjacency client, delta 0)" in text
 
 
+def test_show_names_the_data_with_which_the_budget_is_shared(folder):
+    settings = folder / "client.toml"
+    own = settings.read_text()
+    assert shown(folder)["one_budget_with"] == []
+    settings.write_text(own.replace("[data]", '[data]\nname = "renamed"'))
+    assert (shown(folder)["one_budget_with"], shown(folder)["disjoint_from"]) == (["records"], [])
+    assert "records: epsilon 2000 (proven, against server, adjacency client" in sordino("show", folder).stdout
+    settings.write_text(own.replace("[data]", '[data]\nname = "renamed"\ndisjoint_from = ["records"]'))
+    assert (shown(folder)["one_budget_with"], shown(folder)["disjoint_from"]) == ([], ["records"])
+    assert "also under records" in sordino("show", folder).stdout
+
+
 def test_what_cannot_be_joined_is_refused_in_a_sentence(folder, tmp_path):
     path = tmp_path / "x.invitation"
     path.write_bytes(b"nonsense")

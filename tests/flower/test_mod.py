@@ -830,6 +830,30 @@ def test_terms_that_cannot_be_are_nobodys_and_the_reply_counts_as_any_forged_one
     assert len(strategy.statement.caveats) == 2
 
 
+def test_an_app_that_names_the_data_otherwise_has_no_other_budget(tmp_path):
+    path, app = tmp_path / "b.db", App()
+    cost = spent_once(tmp_path / "once.db")
+    with Ledger.create(path) as made:
+        for name in ("records", "ward seven"):
+            made.set_budget(name, Budget(1.5 * cost))
+    local_privacy(POINT, path)(asked(), context(), app)
+    reply = local_privacy(POINT, path, dataset="ward seven")(asked(round=2), context(), app)
+    assert reply.has_error() and app.calls == 1, "refused before any data is touched"
+    with Ledger.open(path) as ledger:
+        assert ledger.standing("ward seven").spent == ledger.standing("records").spent == cost
+        ledger.set_disjoint("ward seven", "records", declared=True)
+        ledger.set_budget("ward seven", Budget(2.5 * cost))
+    reply = local_privacy(POINT, path, dataset="ward seven")(asked(round=2), context(), app)
+    assert not reply.has_error() and spent(path) == cost
+
+
+def spent_once(path: Path) -> float:
+    with Ledger.create(path) as made:
+        made.set_budget("records", Budget(1e6))
+    local_privacy(POINT, path)(asked(), context(), App())
+    return spent(path)
+
+
 def test_the_owners_name_for_the_data_does_not_leave_with_the_terms(tmp_path):
     path = tmp_path / "b.db"
     with Ledger.create(path) as made:

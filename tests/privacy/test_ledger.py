@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,12 +53,14 @@ from sordino.privacy.ledger import (
     BudgetSet,
     ConsentChanged,
     Consents,
+    DisjointChanged,
     Ledger,
     MemoryLedger,
     Opened,
     Released,
     ReportKey,
     Standing,
+    _Book,
     admit,
 )
 
@@ -97,15 +101,11 @@ def test_a_refused_release_leaves_room_for_a_smaller_one(ledger: Ledger) -> None
     assert ledger.standing("wards").left == 0
 
 
-def test_budgets_hold_across_federations_and_restarts_and_not_across_data_sets(path: Path, ledger: Ledger) -> None:
-    ledger.set_budget("beds", Budget(limit=1.0))
+def test_budgets_hold_across_federations_and_restarts(path: Path, ledger: Ledger) -> None:
     ledger.record(key(0, federation="north"), pure("a", 0.7), b"1")
     ledger.close()
-    with Ledger.open(path) as again:
-        with pytest.raises(BudgetExceeded):
-            again.record(key(0, federation="south"), pure("b", 0.7), b"2")
-        again.record(key(0, dataset="beds"), pure("c", 0.7, "beds"), b"3")
-        assert again.standing("wards").spent == again.standing("beds").spent == 0.7
+    with Ledger.open(path) as again, pytest.raises(BudgetExceeded):
+        again.record(key(0, federation="south"), pure("b", 0.7), b"2")
 
 
 def test_without_a_budget_nothing_leaves(ledger: Ledger) -> None:
@@ -262,6 +262,174 @@ def test_decisions_of_the_owner_are_entries_of_the_chain(ledger: Ledger) -> None
         ConsentChanged("wards", "labels", True),
         ConsentChanged("wards", None, False),
     ]
+
+
+# --- several names
+
+
+def test_two_names_in_one_ledger_share_one_budget(path: Path, ledger: Ledger) -> None:
+    ledger.set_budget("beds", Budget(limit=1.0))
+    ledger.record(key(0), pure("a", 0.7), b"1")
+    with pytest.raises(BudgetExceeded):
+        ledger.record(key(1, dataset="beds"), pure("b", 0.7, "beds"), b"2")
+    ledger.record(key(1, dataset="beds"), pure("c", 0.3, "beds"), b"3")
+    for each in (ledger, Ledger.open(path)):
+        with each:
+            assert [each.standing(name).spent for name in ("beds", "wards")] == [1.0, 1.0]
+            assert {len(each.charged_reports(name)) for name in ("beds", "wards")} == {2}
+
+
+def test_a_name_of_its_own_opens_at_what_left_under_the_others(ledger: Ledger) -> None:
+    ledger.record(key(0), pure("a", 0.75), b"1")
+    ledger.set_budget("renamed", Budget(limit=2.0))
+    assert ledger.standing("renamed").spent == 0.75
+    with pytest.raises(BudgetExceeded, match="data set 'wards', which has one account with 'renamed'"):
+        ledger.record(key(1, dataset="renamed"), pure("b", 0.5, "renamed"), b"2")  # fits its own budget alone
+    ledger.set_budget("wards", Budget(limit=2.0))
+    ledger.record(key(1, dataset="renamed"), pure("b", 0.5, "renamed"), b"2")
+    assert ledger.standing("wards").spent == ledger.standing("renamed").spent == 1.25
+
+
+def test_each_name_must_agree_to_what_is_unproven_in_its_own_terms(ledger: Ledger) -> None:
+    ledger.set_budget("beds", Budget(limit=1.0, adjacency=Adjacency.LABEL))
+    labels = (Guarantee(SERVER, Adjacency.LABEL, Pure(0.5), "by hand"),)
+    with pytest.raises(ConsentMissing, match="data set 'wards'"):
+        ledger.record(key(0, dataset="beds"), Release("a", "beds", "labels", labels), b"1")
+    ledger.set_consent("wards", "labels", granted=True)
+    ledger.record(key(0, dataset="beds"), Release("a", "beds", "labels", labels), b"1")
+    beds, wards = ledger.standing("beds"), ledger.standing("wards")
+    assert (beds.spent, beds.unprotected, wards.spent, wards.unprotected) == (0.5, 0, 0.0, 1)
+
+
+def test_second_budgets_of_all_names_are_charged(two_budgets: Ledger) -> None:
+    two_budgets.set_budget("beds", Budget(limit=10.0))
+    release = replace(in_a_sum("a", 2.5, 0.5), dataset="beds")
+    two_budgets.record(key(0, dataset="beds"), release, b"1", pinned=True)
+    assert spent(two_budgets) == (2.5, 0.5)
+    more = replace(in_a_sum("b", 1, 0.75), dataset="beds")
+    with pytest.raises(BudgetExceeded, match=r"data set 'wards'.*summed"):
+        two_budgets.record(key(1, dataset="beds"), more, b"2", pinned=True)
+    two_budgets.record(key(1, dataset="beds"), more, b"2")
+    assert spent(two_budgets) == (3.5, 0.5)
+
+
+def test_a_ledger_with_two_names_from_before_opens_at_the_full_charge(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:  # as it was: an account for each name alone
+        before.setattr(_Book, "counts", lambda self, dataset, other, sequence: dataset == other)
+        for name in ("wards", "beds"):
+            ledger.set_budget(name, Budget(limit=1.0))
+            ledger.record(key(0, dataset=name), pure(name, 0.75, name), b"1")
+        assert ledger.standing("wards").spent == 0.75
+    with Ledger.open(path) as again:
+        assert again.verify().sequence == 6
+        for name in ("wards", "beds"):
+            assert (again.standing(name).spent, again.standing(name).left) == (1.5, 0.0)
+            assert again.replay(key(0, dataset=name)) == b"1"
+            with pytest.raises(BudgetExceeded):
+                again.record(key(1, dataset=name), pure("more", 0.1, name), b"2")
+
+
+def test_what_an_old_ledger_cannot_count_for_a_name_stops_that_name(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(_Book, "counts", lambda self, dataset, other, sequence: dataset == other)
+        ledger.set_budget("beds", Budget(limit=1.0, adjacency=Adjacency.LABEL))
+        labels = (Guarantee(SERVER, Adjacency.LABEL, Pure(0.5), "by hand"),)
+        ledger.record(key(0, dataset="beds"), Release("a", "beds", "labels", labels), b"1")
+    with Ledger.open(path) as again:
+        assert again.standing("wards").spent == math.inf
+        with pytest.raises(BudgetExceeded):
+            again.record(key(1), pure("b", 0.1), b"2")
+        again.set_consent("wards", "labels", granted=True)
+        again.set_budget("wards", Budget(limit=1.0))
+        assert (again.standing("wards").spent, again.standing("wards").unprotected) == (0.0, 1)
+
+
+def test_names_declared_disjoint_have_accounts_of_their_own_from_then_on(path: Path, ledger: Ledger) -> None:
+    ledger.set_budget("beds", Budget(limit=1.0))
+    ledger.record(key(0), pure("a", 0.25), b"1")
+    ledger.set_disjoint("beds", "wards", declared=True)
+    ledger.record(key(1), pure("b", 0.75), b"2")
+    ledger.record(key(1, dataset="beds"), pure("c", 0.5, "beds"), b"3")
+    assert (ledger.standing("wards").spent, ledger.standing("beds").spent) == (1.0, 0.75)
+    assert ledger.disjoint_from("wards") == ["beds"] and ledger.disjoint_from("beds") == ["wards"]
+    ledger.compact(timedelta(0), unacknowledged=True)
+    with Ledger.open(path) as again:
+        assert again.standings() == ledger.standings()
+        again.set_disjoint("wards", "beds", declared=False)
+        assert (again.standing("wards").spent, again.standing("beds").spent) == (1.5, 1.5)
+        assert again.disjoint_from("beds") == []
+    assert isinstance(ledger.entries()[-1].event, DisjointChanged)
+
+
+def test_a_declaration_is_left_to_a_sordino_that_knows_it(path: Path, ledger: Ledger) -> None:
+    ledger.set_disjoint("a", "b", declared=True)
+    ledger.record(key(0), pure("a", 0.25), b"1")
+    ledger.compact(timedelta(0), unacknowledged=True)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("PRAGMA user_version").fetchone() == (3,)
+    with pytest.raises(InvalidInput):
+        ledger.set_disjoint("a", "a", declared=True)
+
+
+_NAMES = st.sampled_from(["beds", "rooms", "wards"])
+
+
+@pytest.mark.process
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("budget"), _NAMES, st.sampled_from([1.0, 2.0, 5.0])),
+            st.tuples(st.just("release"), _NAMES, st.sampled_from([0.25, 0.5, 1.0])),
+            st.tuples(st.just("disjoint"), _NAMES, _NAMES, st.one_of(st.none(), st.integers(0, 20))),
+            st.tuples(st.just("withdrawn"), _NAMES, _NAMES),
+        ),
+        max_size=25,
+    )
+)
+def test_no_name_is_charged_less_than_all_that_left_under_names_not_declared_disjoint(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    limits, left, disjoint = dict[str, float](), list[tuple[int, str, float]](), dict[frozenset[str], int]()
+
+    def charge(name: str, least: bool = False) -> float:
+        """The sum of what counts for a name; the least that any rule may count."""
+        return sum(
+            epsilon
+            for sequence, other, epsilon in left
+            if (pair := frozenset((name, other))) not in disjoint or (not least and sequence <= disjoint[pair])
+        )
+
+    with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger") as ledger:
+        for i, (kind, name, *more) in enumerate(steps):
+            last = ledger.verify().sequence
+            if kind == "budget":
+                ledger.set_budget(name, Budget(limit=more[0]))
+                limits[name] = more[0]
+            elif kind == "release":
+                charged = [each for each in limits if frozenset((each, name)) not in disjoint]
+                charged += [each for each in limits if last < disjoint.get(frozenset((each, name)), -1)]
+                if name in limits and all(charge(each) + more[0] <= limits[each] for each in charged):
+                    ledger.record(key(i, dataset=name), pure(str(i), more[0], name), b"")
+                    left.append((last + 1, name, more[0]))
+                else:
+                    with pytest.raises(BudgetExceeded):
+                        ledger.record(key(i, dataset=name), pure(str(i), more[0], name), b"")
+                    assert ledger.verify().sequence == last
+            elif name != more[0]:
+                after = more[1] if kind == "disjoint" else None
+                ledger.set_disjoint(name, more[0], declared=kind == "disjoint", after=after)
+                disjoint.pop(frozenset((name, more[0])), None)
+                if kind == "disjoint":
+                    disjoint[frozenset((name, more[0]))] = last if after is None else after
+            for each in limits:
+                assert charge(each, least=True) <= ledger.standing(each).spent == charge(each)
+        with Ledger.open(ledger.path) as again:
+            assert again.standings() == ledger.standings()
 
 
 # --- two budgets
@@ -776,8 +944,8 @@ def test_files_that_are_no_ledgers_are_named_as_what_they_are(tmp_path: Path) ->
 
 
 def test_a_newer_format_is_left_to_a_newer_sordino(filled: Path) -> None:
-    edit(filled, "PRAGMA user_version = 3")
-    with pytest.raises(LedgerUnavailable, match="format 3"):
+    edit(filled, "PRAGMA user_version = 4")
+    with pytest.raises(LedgerUnavailable, match="format 4"):
         Ledger.open(filled)
 
 

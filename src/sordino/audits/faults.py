@@ -7,8 +7,11 @@ other: the checks do not know that it is broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +26,7 @@ from sordino.audits.statistics import Check
 from sordino.channels import secagg
 from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Shuffled
+from sordino.errors import BudgetExceeded
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
@@ -44,6 +48,9 @@ from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
 from sordino.privacy import accountant
+from sordino.privacy.accountant import Account
+from sordino.privacy.guarantee import Budget, Release
+from sordino.privacy.ledger import Ledger, ReportKey
 from sordino.randomness import Keystream, Randomness, Rows, Words
 
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
@@ -433,6 +440,29 @@ class OneOrder(Shuffled):
         yield from super()._passed_on(reports, crowd)
 
 
+# --- a broken ledger --------------------------------------------------------------------------------------------------
+
+
+def _budget_for_each_name() -> list[Subject]:
+    """One row under two names, and what a ledger with an account for each lets leave of it.
+
+    Several Gaussian draws about one row tell what one draw with less noise tells; the guarantee is the budget's.
+    """
+    sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
+    promised = sound.guarantee(values=SMALL[1])
+    once = Account.opening(Budget(1.0, DELTA)).after(Release("once", "wards", "sum", (promised,))).spent
+    counts = patch("sordino.privacy.ledger._Book.counts", lambda self, dataset, other, sequence: dataset == other)
+    left = 0
+    with counts, TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger") as ledger:
+        for name in ("wards", "beds"):
+            ledger.set_budget(name, Budget(1.2 * once, DELTA))
+            with suppress(BudgetExceeded):
+                ledger.record(ReportKey(name, "audit", 1, "00"), Release(name, name, "sum", (promised,)), b"")
+                left += 1
+    together = Gaussian(sound.sigma / np.sqrt(left), L2Ball(1.0))
+    return [subject(Specimen("gaussian", together, SMALL, promised, DELTA))]
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault("noise halved", "gaussian", lambda: _noise(_scaled(0.5))),
     Fault("noise x 0.9", "gaussian", lambda: _noise(_scaled(0.9))),
@@ -474,4 +504,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
     Fault("DP-SGD: a sum beyond a limit replaced by zeros", "training", lambda: _summed(_cut_off)),
     Fault("DP-SGD: sampling rate x 1.02", "training", lambda: _sampled(1.02)),
+    Fault("two names of one row have two budgets", "ledger", _budget_for_each_name),
 )

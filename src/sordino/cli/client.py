@@ -148,6 +148,15 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
     yield "Client", f"{client.identity.name} ({client.identity.id})"
     yield "Key", f"{client.identity.public} (signs in secure sums: for the other owners' client.toml)"
     yield "Data", _data(client)
+    for name in _sharing(client):
+        yield "One budget", f"with the data {name}: what leaves under one name is charged to both, and must fit both"
+        for account in client.ledger.standing(name).accounts:
+            yield (
+                "",
+                f"{name}: epsilon {account.budget.limit:g} ({terms(account.budget)}), {lower(account.remaining)} left",
+            )
+    for name in settings.data.disjoint_from:
+        yield "Disjoint", f"no row is also under {name}, as you declared: each has its own budget"
     kinds = (("Budget", f"{standing.releases} releases"), ("Sums", "secure sums, where the others' keys are listed"))
     for (name, what), account in zip(kinds, standing.accounts, strict=False):
         yield name, f"epsilon {account.budget.limit:g} ({terms(account.budget)})"
@@ -175,6 +184,11 @@ def _data(client: Client) -> str:
     return data.source + (f", rows {data.rows}" if data.rows else "")
 
 
+def _sharing(client: Client) -> list[str]:
+    """The other names of data that have one account with the client's own."""
+    return [name for name in client.ledger.charged(client.settings.data.name) if name != client.settings.data.name]
+
+
 def _as_json(client: Client) -> dict[str, object]:
     standing = client.standing
     assert standing.account is not None
@@ -184,6 +198,8 @@ def _as_json(client: Client) -> dict[str, object]:
         "id": client.identity.id,
         "key": client.identity.public,
         "data": _data(client),
+        "one_budget_with": _sharing(client),
+        "disjoint_from": list(client.settings.data.disjoint_from),
         "budget": {**_account_as_json(standing.account), **counts},
         "summed_budget": None if standing.summed is None else _account_as_json(standing.summed),
         "consents": client.settings.consents.model_dump(mode="json"),

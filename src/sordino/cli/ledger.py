@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import cache
@@ -49,9 +49,12 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
         raise InvalidInput(f"{path} is a folder with {len(others)} ledgers: name one of them, such as {others[0]}")
     with Ledger.open(path) as ledger:
         standings, entries, holdings = ledger.standings(), ledger.entries(), ledger.holdings()
+        statements = {name: _statement(ledger, name, standing) for name, standing in standings.items()}
+        disjoint = {name: ledger.disjoint_from(name) for name in standings}
     if as_json:
         sets = [
-            _standing_as_json(name, standing) | {"statement": to_json(_statement(name, standing, entries))}
+            _standing_as_json(name, standing)
+            | {"disjoint_from": disjoint[name], "statement": to_json(statements[name])}
             for name, standing in standings.items()
         ]
         lines = [_entry_as_json(entry, standings) for entry in entries]
@@ -59,6 +62,7 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
         print_json({**told, "datasets": sets, "entries": lines})
         return
     _print_standings(standings)
+    _print_sharing(disjoint)
     names = ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
     rows = (
         (str(entry.sequence), entry.time.replace("T", " "), *cells)
@@ -70,8 +74,8 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     typer.echo(f"{len(entries)} entries, all checked. Head, for a receipt kept elsewhere: {entries[-1].hash}")
     _print_holdings(holdings)
     typer.echo("")
-    for name, standing in standings.items():
-        typer.echo(lead_text(_statement(name, standing, entries)))
+    for statement in statements.values():
+        typer.echo(lead_text(statement))
 
 
 def _ledger_in(path: Path) -> Path:
@@ -80,21 +84,28 @@ def _ledger_in(path: Path) -> Path:
     return own if own.is_file() else path
 
 
-def _statement(dataset: str, standing: Standing, entries: Sequence[Entry]) -> Statement:
-    """What everything that has left of a data set protects, in the terms of its budget."""
-    from sordino.flower.ledger_place import FEDERATION
-    from sordino.privacy.ledger import Released
-    from sordino.privacy.statement import ClientSet, PlannedFor, Statement
-    from sordino.report.caveats import mod_caveats
+def _print_sharing(disjoint: dict[str, list[str]]) -> None:
+    """Which names of data have one account, and which do not on their owner's word."""
+    for name, others in disjoint.items():
+        if shared := [other for other in disjoint if other != name and other not in others]:
+            typer.echo(f"{name} has one account with {', '.join(shared)}: what leaves under one is charged to all.")
+        if others:
+            typer.echo(f"{name} is declared disjoint from {', '.join(others)}: no row is under both names.")
 
-    events = (entry.event for entry in entries)
-    reports = [event for event in events if isinstance(event, Released) and event.key.dataset == dataset]
+
+def _statement(ledger: Ledger, dataset: str, standing: Standing) -> Statement:
+    """What everything that is charged to a data set protects, in the terms of its budget."""
+    from sordino.flower.ledger_place import FEDERATION
+    from sordino.privacy.statement import ClientSet, PlannedFor, Statement
+    from sordino.report.caveats import disjoint_caveats, mod_caveats
+
+    reports = ledger.charged_reports(dataset)
     left_it = [each for report in reports for each in report.releases]
     own = Counter(replace(each, id=each.what) for each in left_it if not isinstance(each.composition, Derived))
     delta = _delta(standing) or 1e-5
     made = Statement.of_groups([(ClientSet(), tuple(own.items()))], delta=delta, title=f"What has left of {dataset}")
-    if any(report.key.federation.startswith(FEDERATION) for report in reports):
-        made = replace(made, caveats=mod_caveats())
+    mods = mod_caveats() if any(report.key.federation.startswith(FEDERATION) for report in reports) else ()
+    made = replace(made, caveats=(*mods, *disjoint_caveats(dataset, ledger.disjoint_from(dataset))))
     budget = standing.budget
     return made if budget is None else replace(made, planned=PlannedFor(budget.adjacency, budget.adversary.kind))
 
@@ -264,6 +275,33 @@ def consent(
             _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
+@app.command()
+def disjoint(
+    path: LedgerPaths,
+    dataset: Dataset,
+    other: Annotated[str, typer.Argument(help="Another name, under which is no row of the first.")],
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw that instead.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Declare that two names of data have no row in common, so that each has a budget of its own from now on.
+
+    What has left so far stays charged to both. Nothing here can compare the rows: the figures rest on your word. A
+    `sordino client` compares them, and is told in client.toml instead: data.disjoint_from.
+    """
+    from sordino.privacy.ledger import Ledger
+
+    question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
+    if not (withdraw or yes):
+        typer.confirm(question, abort=True, err=True)
+    for place in _ledgers_at(path):
+        if (place.parent / "client.toml").is_file():
+            raise InvalidInput(f"{place} is a client's: set data.disjoint_from in {place.parent / 'client.toml'}")
+        with Ledger.open(place) as ledger:
+            ledger.set_disjoint(dataset, other, declared=not withdraw)
+            _print_standing(dataset, ledger.standing(dataset), as_json)
+
+
 def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:
     """The ledger at a path, or those of a folder, one for each node of a Flower app; `nodes` makes the folder."""
     if nodes is not None:
@@ -342,7 +380,15 @@ def _standing_rows(name: str, standing: Standing) -> Iterator[tuple[str, ...]]:
 
 def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[str, ...]]:
     """What follows number and time: one row for an owner's decision, one per release for a report."""
-    from sordino.privacy.ledger import BudgetSet, Compacted, ConsentChanged, Opened, Released, SummedBudgetSet
+    from sordino.privacy.ledger import (
+        BudgetSet,
+        Compacted,
+        ConsentChanged,
+        DisjointChanged,
+        Opened,
+        Released,
+        SummedBudgetSet,
+    )
 
     match entry.event:
         case Opened(ledger):
@@ -356,6 +402,9 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
             verb = "given" if granted else "withdrawn"
             thing = "claimed budgets" if what is None else f"unproven {what!r}"
             yield dataset, "", "", f"consent {verb}: {thing}", "", ""
+        case DisjointChanged(dataset, other, after):
+            said = "no longer declared disjoint from" if after is None else f"from entry {after + 1} on disjoint from"
+            yield dataset, "", "", f"{said} {other}", "", ""
         case Compacted() as dropped:
             yield "", "", "", f"bytes of {len(dropped.numbers)} reports dropped ({dropped.size:,} bytes)", "", ""
         case Released(key, releases, unprotected):
@@ -434,7 +483,15 @@ def _claim_as_json(claim: Claim) -> dict[str, object]:
 
 
 def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, object]:
-    from sordino.privacy.ledger import BudgetSet, Compacted, ConsentChanged, Opened, Released, SummedBudgetSet
+    from sordino.privacy.ledger import (
+        BudgetSet,
+        Compacted,
+        ConsentChanged,
+        DisjointChanged,
+        Opened,
+        Released,
+        SummedBudgetSet,
+    )
 
     line: dict[str, object] = {"entry": entry.sequence, "time": entry.time, "hash": entry.hash}
     match entry.event:
@@ -448,6 +505,8 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
         case ConsentChanged(dataset, what, granted):
             kind = "claimed" if what is None else "unproven"
             return {**line, "kind": "consent", "dataset": dataset, "to": kind, "what": what, "granted": granted}
+        case DisjointChanged(dataset, other, after):
+            return {**line, "kind": "disjoint", "dataset": dataset, "other": other, "after": after}
         case Compacted(ranges, size):
             return {**line, "kind": "compaction", "of": ranges, "size": size}
         case Released(key, releases, unprotected, report_sha256, pinned):

@@ -30,6 +30,7 @@ from sordino.client.offer import Offer
 from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused, refusing
+from sordino.client.rows import KnownRows
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
 from sordino.client.sum_progress import SumProgress
@@ -47,7 +48,7 @@ from sordino.methods.private_evaluation import EVALUATE
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
-from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
+from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit_all, terms
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.caveats import own_code_caveats
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
@@ -65,6 +66,7 @@ LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one befor
 _TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 DUE_SHARE = 0.25  #: of the bytes of all reports: so much must be due before a ledger in use is compacted
+_RESTORED = ", before a restored ledger"  #: how the ledger calls a federation in which something may have left
 T = TypeVar("T")
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
@@ -88,6 +90,7 @@ class Client:
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
         self._preparations = Preparations(folder / "prepared")
+        self._known_rows = KnownRows(folder / "rows.sqlite")
         self._memberships: dict[str, Membership] = {}
         self._records: dict[tuple[int, ...], OwnRecords] = {}  # by the shape that was agreed
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
@@ -99,6 +102,7 @@ class Client:
         self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
         self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
         self._release_ids: set[str] = set()  # ids of all releases
+        self._data_names: dict[str, set[str]] = {}  # federation -> the names of the data that it was answered with
         for entry in self.ledger.entries():
             if isinstance(entry.event, Released):
                 self._note(entry.event.key, entry.event.releases)
@@ -131,6 +135,7 @@ class Client:
         """
         client = cls(Path(folder), randomness, execution)
         try:
+            client._require_disjoint_rows()
             client._apply_settings()
             client._older_ledger.look(client.log)
             client._compact(least=0.0)
@@ -179,9 +184,12 @@ class Client:
 
         A server must not hear of them: the log says which they are.
         """
-        if shape in self._records:
-            return self._records[shape]
-        records = self._records[shape] = OwnRecords.read_apart(self.settings.data, self.folder, shape)
+        if shape not in self._records:
+            self._keep_records(shape, self._read_records(shape))
+        return self._records[shape]
+
+    def _read_records(self, shape: tuple[int, ...]) -> OwnRecords:
+        records = OwnRecords.read_apart(self.settings.data, self.folder, shape)
         if records.left_out:
             self.log(
                 f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
@@ -190,9 +198,79 @@ class Client:
             )
         return records
 
+    def _keep_records(self, shape: tuple[int, ...], records: OwnRecords) -> None:
+        """Use records from now on; whatever leaves, their rows are known by then. Nothing is compared: see below."""
+        name = self.settings.data.name
+        self._known_rows.add(name, records.examples, lambda: self._last_release(name))
+        self._records[shape] = records
+
+    def _releases(self) -> Iterator[tuple[int, ReportKey]]:
+        for entry in self.ledger.entries():
+            if isinstance(entry.event, Released):
+                yield entry.sequence, entry.event.key
+
+    def _last_release(self, name: str) -> int:
+        """The last entry of the ledger that released something under a name; 0 for none."""
+        return max((at for at, key in self._releases() if key.dataset == name), default=0)
+
+    def _last_of_both(self, *names: str) -> int:
+        """The last entry that two names without a common row are both charged with.
+
+        It left before the rows of both were known, or in a federation that both answered, where what is kept from its
+        rounds may be made of the rows of both; or nobody knows from which of them it was, as with a lost ledger.
+        """
+        known = [self._known_rows.since(name) for name in names]
+        unknown = (
+            self._last_release(name) if since is None else since for name, since in zip(names, known, strict=True)
+        )
+        releases = ((at, key.federation) for at, key in self._releases())
+        both = (at for at, where in releases if where.endswith(_RESTORED) or self._names_in(where).issuperset(names))
+        return max(*unknown, *both)
+
+    def _names_in(self, federation: str) -> set[str]:
+        """The names of the data that a federation was joined or answered with."""
+        return {self._agreements.data(federation), *self._data_names.get(federation, ())}
+
+    def _require_disjoint_rows(self) -> None:
+        """Stop where rows are under a name, too, that client.toml declares disjoint.
+
+        The owner alone sees it, when the client is opened: neither joining nor a round looks at it.
+        """
+        name, others = self.settings.data.name, self.settings.data.disjoint_from
+        if not others:
+            return
+        agreed = [self._agreements.find(each) for each in self._agreements.names()]
+        found = {each.shape: self._read_records(each.shape) for each in agreed if each is not None}
+        rows = list(found.values()) or [OwnRecords.read(self.settings.data, self.folder)]
+        if common := self._known_rows.common(name, [each.examples for each in rows], others):
+            counts = ", ".join(f"{count:,} also under {other}" for other, count in common.items())
+            raise InvalidInput(
+                f"client.toml says that the data {name} are disjoint from {', '.join(others)}, and rows of {name} are "
+                f"or were {counts}: nothing is joined or answered. Use one name for all of these rows, or take the "
+                "other name out of data.disjoint_from (the two then have one budget), or remove these rows"
+            )
+        for shape, records in found.items():
+            self._keep_records(shape, records)
+
+    def _require_own_federation(self, federation: str) -> None:
+        """Refuse to go on with these data where a federation began with others: what is kept of it is made of those."""
+        if others := self._names_in(federation).intersection(self.settings.data.disjoint_from):
+            raise Refused(
+                Reason.NOT_AGREED,
+                f"you joined {federation} with the data {min(others)}, and data.disjoint_from says that no row of "
+                "these is in them: go back to that data.name, or join another federation with these data",
+            )
+
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
         name, standing = self.settings.data.name, self.standing
+        declared, others = set(self.ledger.disjoint_from(name)), set(self.settings.data.disjoint_from)
+        for other in sorted(others - declared):
+            self.ledger.set_disjoint(name, other, declared=True, after=self._last_of_both(name, other))
+            self.log(f"declared that {name} and {other} have no row in common: each has its own budget")
+        for other in sorted(declared - others):
+            self.ledger.set_disjoint(name, other, declared=False)
+            self.log(f"{name} and {other} are no longer declared disjoint: they have one budget")
         wanted, had = self.settings.ledger_consents(), standing.consents
         for what in sorted(wanted.unproven - had.unproven):
             self.ledger.set_consent(name, what, granted=True)
@@ -232,7 +310,7 @@ class Client:
             federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
                 text = self._run_clocked(federation, "the statement", offer.to_text)
-                self._agreements.add(offer.invitation, text)
+                self._agreements.add(offer.invitation, text, self.settings.data.name)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
                 if membership.posts:  # where the shuffler is not there yet, the first round proposes a T
@@ -310,9 +388,9 @@ class Client:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
         releases = self._compute(membership, "the schedule", lambda: list(membership.everything()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
-        standing = self.standing
+        standings = self.ledger.charged(self.settings.data.name)
         fits, unprotected, refusal = self._compute(
-            membership, "the offer", lambda: _foresee(standing, schedule, membership.destination)
+            membership, "the offer", lambda: _foresee(standings, schedule, membership.destination)
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
@@ -342,6 +420,7 @@ class Client:
                 envelope = self._require_signed(step, message)  # before anything in it is looked at
                 self.turn.wait_for(envelope.federation)
                 self._older_ledger.require_none()
+                self._require_own_federation(envelope.federation)
                 goes_on = step in SUMMING[1:]
                 plan = _require_about(
                     envelope, self._plan_of_sum(envelope) if goes_on else _read(step, envelope.message)
@@ -573,13 +652,14 @@ class Client:
 
     def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
         """Refuse what the ledger would refuse, before records are touched. The ledger checks again when it records."""
-        standing = self.standing
+        standings = self.ledger.charged(self.settings.data.name)
         for destination, releases in leaving:
             for release in releases:
-                standing = admit(standing, release, destination)
+                standings = admit_all(standings, release, destination)
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
         self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
+        self._data_names.setdefault(key.federation, set()).add(key.dataset)
         self._release_ids.update(ids(releases))
 
     def _left(self) -> str:
@@ -796,6 +876,11 @@ class Client:
         """
         if not self.stopped:
             raise InvalidInput("this client's ledger is not older than its receipts: there is nothing to accept")
+        if self.settings.data.disjoint_from:
+            raise InvalidInput(
+                "what this ledger lacks may have been about any rows, so that it is charged to all names of data: take "
+                "them out of data.disjoint_from in client.toml first"
+            )
         missing = self._older_ledger.missing_heads() or [self.ledger.head()]
         loss = hashlib.sha256(" ".join(missing).encode()).hexdigest()
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
@@ -816,7 +901,7 @@ class Client:
         return self.standing.spent
 
     def _place_of_lost(self, federation: str, loss: str) -> ReportKey:
-        return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, loss)
+        return ReportKey(self.settings.data.name, f"{federation}{_RESTORED}", 0, loss)
 
     def _perhaps_lost(self, federation: str, loss: str) -> tuple[Release, ...]:
         """All releases of a federation that the ledger may lack, under names of their own; none where it counts them.
@@ -852,19 +937,19 @@ class Client:
 
 
 def _foresee(
-    standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
+    standings: Mapping[str, Standing], schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
 ) -> tuple[int, tuple[str, ...], SordinoError | None]:
     """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
-    fits, kinds = 0, dict[str, None]()
+    fits, kinds, own = 0, dict[str, None](), next(iter(standings))
     for round, releases in schedule:
         for release in releases:
             try:
-                after = admit(standing, release, destination)
+                after = admit_all(standings, release, destination)
             except (BudgetExceeded, ConsentMissing) as error:
                 return fits, tuple(kinds), error
-            if after.unprotected > standing.unprotected:
+            if after[own].unprotected > standings[own].unprotected:
                 kinds[release.what] = None
-            standing = after
+            standings = after
         fits += round > 0
     return fits, tuple(kinds), None
 

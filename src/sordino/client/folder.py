@@ -42,14 +42,19 @@ class Agreements:
         with reading(path, "restore it, or agree anew under another name"):
             return Invitation.agreed(path.read_bytes())
 
-    def add(self, invitation: Invitation, statement: str) -> None:
-        """Write down the terms, the recipe and the statement as it was shown."""
+    def add(self, invitation: Invitation, statement: str, data: str) -> None:
+        """Write down the terms, the recipe, the statement as it was shown, and the name of the data."""
         place = self.folder / invitation.federation
         make_folder(place)
         write_whole(place / "statement.txt", statement.encode())
         write_whole(place / "recipe.toml", invitation.recipe.encode())
+        write_whole(place / "data", data.encode())
         self.keep_rotations(invitation.federation, invitation.rotations)
         write_whole(place / "invitation.json", invitation.stored())  # last: now it is agreed
+
+    def data(self, federation: str) -> str:
+        """The name of the data that a federation was joined with; empty where that is not written down."""
+        return _text(self.folder / federation / "data")
 
     def author(self, federation: str, agreed: Invitation) -> Author:
         """Who signs plans in a federation: the key that was agreed to, and what was written down of its rotations."""

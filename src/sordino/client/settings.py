@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from annotated_types import Ge, Le
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from sordino.errors import InvalidInput
-from sordino.parts.tables import Count, NonNegative, Positive, Says, Share, Texts, TomlTable, refusal
+from sordino.parts.tables import Count, NonNegative, Positive, Says, Share, Texts, TomlTable, as_tuple, refusal
 from sordino.parts.toml import inline
 from sordino.parts.toml import key as toml_key
 from sordino.privacy.guarantee import SERVER, Budget, summed
@@ -34,6 +34,7 @@ Name = Annotated[
     StringConstraints(pattern=f"^{NAME.pattern}$"),
     Says("letters, digits, dots, - and _, at most 100, beginning with a letter or digit"),
 ]
+Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
 PublicKey = Annotated[
     str,
     StringConstraints(pattern="^[0-9a-f]{64}$"),
@@ -46,6 +47,10 @@ class OwnData(Data):
 
     name: Name = Field(
         default="records", description="what the ledger calls this data; it keeps its name when it grows"
+    )
+    disjoint_from: Names = Field(
+        default=(),
+        description="other names in this folder that have no row in common with this one: all others share its budget",
     )
     rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
@@ -202,6 +207,8 @@ class Settings(TomlTable):
                 'budget.basis = "claimed" counts claimed epsilons, which nothing proves, and you have not agreed to '
                 "that: set consents.claimed = true (--claimed) as well, or count proven ones"
             )
+        if self.data.name in self.data.disjoint_from:
+            raise refusal(f"data.disjoint_from names {self.data.name}, the name of these data: list other names")
         for federation, keys in self.peers.items():
             if strange := [number for number in keys if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number)]:
                 raise refusal(f"peers.{federation}: {strange[0]!r} is no client's number in the federation")

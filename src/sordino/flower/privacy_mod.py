@@ -25,7 +25,7 @@ from sordino.flower import require
 from sordino.flower.ledger_place import FEDERATION, ledger_of
 from sordino.flower.parcel import FAILED_PRECONDITION, ModelArrays, Parcel, is_number, only_arrays
 from sordino.privacy.guarantee import SERVER, Adjacency, Derived, Destination, Guarantee, Infinite, Release
-from sordino.privacy.ledger import Ledger, ReportKey, admit
+from sordino.privacy.ledger import Ledger, ReportKey, admit_all
 
 require()
 
@@ -105,7 +105,7 @@ class PrivacyMod(ABC):
             stored = ledger.replay(key)
             if stored is not None:  # the same question gets the same answer, and nothing is computed for it
                 return self.content(Parcel.decode(stored), model)
-            admit(ledger.standing(self.dataset), update, Destination(key.federation))  # before any data is touched
+            admit_all(ledger.charged(self.dataset), update, Destination(key.federation))  # before any data is touched
         drawn = self.draw(message, context, call_next, model)
         with self._open(context) as ledger:
             stated = self._states(ledger)

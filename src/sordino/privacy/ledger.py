@@ -1,5 +1,8 @@
 """The client's durable record of releases, which refuses the one that would exceed the owner's budget.
 
+All names of data in one ledger share one account: a release under any of them is charged to each, and must fit the
+budget of each, unless the owner declared that two of them have no row in common (`DisjointChanged`).
+
 `Ledger` is an SQLite file for a real client: what leaves is on disk, with its bytes, before it may leave.
 `MemoryLedger` holds the same account for K simulated clients. Both ask `admit` whether a release may leave; there is
 no other rule.
@@ -129,6 +132,16 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
         releases=standing.releases + 1,
         unprotected=standing.unprotected + (account is None),
     )
+
+
+def admit_all(standings: Mapping[str, Standing], release: Release, destination: Destination) -> dict[str, Standing]:
+    """`admit` by every account that a release is charged to (`Ledger.charged`), that of its own name first."""
+    own = next(iter(standings))
+    after: dict[str, Standing] = {}
+    for name, standing in standings.items():
+        with _about(name, own):
+            after[name] = admit(standing, release, destination)
+    return after
 
 
 def _charge(account: Account, consents: Consents, release: Release, destination: Destination) -> Account | None:
@@ -264,6 +277,24 @@ class ConsentChanged:
 
 
 @dataclass(frozen=True)
+class DisjointChanged:
+    """The owner declared that two names have no row in common, or, with None for `after`, withdrew that.
+
+    Releases up to the entry `after` stay charged to both: they left before the rows of both were known.
+    """
+
+    dataset: str
+    other: str
+    after: int | None
+
+    def __post_init__(self) -> None:
+        _require_name("dataset", self.dataset)
+        _require_name("the other data set", self.other)
+        if self.dataset == self.other:
+            raise InvalidInput(f"the data set {self.dataset!r} has every row in common with itself: name another")
+
+
+@dataclass(frozen=True)
 class Released:
     """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes.
 
@@ -316,7 +347,7 @@ class Compacted:
         return {number for first, last in self.entries for number in range(first, last + 1)}
 
 
-Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | Released | Compacted
+Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | DisjointChanged | Released | Compacted
 
 
 @dataclass(frozen=True)
@@ -357,6 +388,8 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "summed budget", dataset, None, None, None, "null" if summed is None else to_json(summed)
         case ConsentChanged(dataset, what, granted):
             return "consent", dataset, None, None, None, _json({"what": what, "granted": granted})
+        case DisjointChanged(dataset, other, after):
+            return "disjoint", dataset, None, None, None, _json({"other": other, "after": after})
         case Compacted(entries, size):
             return "compacted", None, None, None, None, _json({"entries": entries, "size": size})
         case Released(key, releases, unprotected, report_sha256, pinned):
@@ -380,6 +413,9 @@ def _event_of(row: _Row) -> Event:
         return Opened(content["ledger"])
     if kind == "consent":
         return ConsentChanged(str(dataset), content["what"], content["granted"])
+    if kind == "disjoint":
+        after = content["after"]
+        return DisjointChanged(str(dataset), content["other"], None if after is None else int(after))
     if kind == "compacted":
         return Compacted(tuple((int(first), int(last)) for first, last in content["entries"]), int(content["size"]))
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
@@ -440,26 +476,51 @@ class _Book:
     release_ids: set[str] = field(default_factory=set)
     sizes: dict[int, int] = field(default_factory=dict)  #: entry -> bytes of its report, where they are kept
     compacted: set[int] = field(default_factory=set)  #: entries with a report of which only the hash is kept
+    #: two names without a row in common -> the last entry that is charged to both all the same
+    disjoint: dict[frozenset[str], int] = field(default_factory=dict)
 
     def standing(self, dataset: str) -> Standing:
         return self.standings.get(dataset, Standing())
 
-    def history(self, dataset: str) -> Iterator[tuple[Release, Destination, bool]]:
-        """All releases of a data set, where each went and whether it was unprotected."""
+    def counts(self, dataset: str, other: str, sequence: int) -> bool:
+        """True if the account of `dataset` is charged with what the entry `sequence` released under `other`."""
+        return dataset == other or sequence <= self.disjoint.get(frozenset((dataset, other)), sequence)
+
+    def charged(self, dataset: str) -> dict[str, Standing]:
+        """The standings that the next release of a data set is charged to: its own, then all others with a budget."""
+        budgeted = (name for name, standing in self.standings.items() if standing.budget and name != dataset)
+        others = (name for name in budgeted if self.counts(name, dataset, self.sequence + 1))
+        return {dataset: self.standing(dataset), **{name: self.standings[name] for name in others}}
+
+    def reported(self, dataset: str) -> Iterator[Released]:
+        """All reports that are charged to a data set, under whatever name."""
         for entry in self.reports.values():
-            match entry.event:
-                case Released(key, releases, unprotected) as event if key.dataset == dataset:
-                    yield from ((each, event.destination, each.id in unprotected) for each in releases)
+            if isinstance(entry.event, Released) and self.counts(dataset, entry.event.key.dataset, entry.sequence):
+                yield entry.event
+
+    def history(self, dataset: str) -> Iterator[tuple[Release, Destination, bool]]:
+        """All releases charged to a data set, where each went and whether it was unprotected."""
+        for event in self.reported(dataset):
+            yield from ((each, event.destination, each.id in event.unprotected) for each in event.releases)
 
     def fold(self, entry: Entry) -> None:
         self.sequence, self.head = entry.sequence, entry.hash
         match entry.event:
             case BudgetSet(dataset, budget):
-                self.standings[dataset] = self.under(dataset, budget)
+                self.standings[dataset] = self.recounted(
+                    dataset, replace(self.standing(dataset), account=Account.opening(budget))
+                )
             case SummedBudgetSet(dataset, summed):
-                self.standings[dataset] = replace(self.standing(dataset), summed=self.summed_under(dataset, summed))
+                second = None if summed is None else Account.opening(summed)
+                self.standings[dataset] = self.recounted(dataset, replace(self.standing(dataset), summed=second))
             case ConsentChanged(dataset, what, granted):
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
+            case DisjointChanged(dataset, other, after):
+                pair = frozenset((dataset, other))
+                self.disjoint.pop(pair, None)
+                self.disjoint |= {} if after is None else {pair: after}
+                for name in pair & self.standings.keys():
+                    self.standings[name] = self.recounted(name, self.standings[name])
             case Compacted() as compaction:
                 self.compacted |= compaction.numbers
                 for number in compaction.numbers:
@@ -469,43 +530,53 @@ class _Book:
                 if entry.size:
                     self.sizes[entry.sequence] = entry.size
                 self.release_ids |= {release.id for release in releases}
-                for release in releases:
-                    standing, lost = self.standing(key.dataset), release.id in unprotected
-                    self.standings[key.dataset] = _absorb(standing, release, event.destination, lost)
+                charged = {name for name in self.standings if self.counts(name, key.dataset, entry.sequence)}
+                for name in {key.dataset, *charged}:
+                    for release in releases:
+                        standing, lost = self.standing(name), release.id in unprotected
+                        agreed = _is_agreed(standing, name, release, lost)
+                        if name != key.dataset:
+                            lost = agreed and _is_unproven(standing, release, event.destination)
+                        self.standings[name] = _absorb(standing, release, event.destination, lost, agreed)
 
-    def under(self, dataset: str, budget: Budget) -> Standing:
-        """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
-        before = self.standing(dataset)
-        standing = Standing.opening(budget, before.consents)
-        for release, destination, _ in self.history(dataset):
-            standing = _absorb(standing, release, destination, math.isinf(cost(budget, release, destination)))
-        return replace(standing, summed=before.summed)
-
-    def summed_under(self, dataset: str, budget: Budget | None) -> Account | None:
-        """The second account, with all that has left in secure sums with pinned keys counted in its terms."""
-        if budget is None:
-            return None
-        account = Account.opening(budget)
-        for release, destination, _ in self.history(dataset):
-            account = _absorb_summed(account, release, destination)
-        return account
+    def recounted(self, dataset: str, standing: Standing) -> Standing:
+        """The standing with all that is charged to the data set counted anew, in the terms of its budgets."""
+        account, summed = (each and Account.opening(each.budget) for each in (standing.account, standing.summed))
+        after = Standing(account, standing.consents, summed=summed)
+        for release, destination, unprotected in self.history(dataset):
+            agreed = _is_agreed(after, dataset, release, unprotected)
+            after = _absorb(after, release, destination, agreed and _is_unproven(after, release, destination), agreed)
+        return after
 
 
-def _absorb(standing: Standing, release: Release, destination: Destination, unprotected: bool) -> Standing:
+def _is_agreed(standing: Standing, dataset: str, release: Release, unprotected: bool) -> bool:
+    """True if the release may stand beside the sum where nothing proves a cost: consent was asked for under its name.
+
+    What was proven under another name alone, and is not agreed to under this one, is charged: with infinity.
+    """
+    return unprotected or release.dataset == dataset or release.what in standing.consents.unproven
+
+
+def _is_unproven(standing: Standing, release: Release, destination: Destination) -> bool:
+    return standing.account is not None and math.isinf(cost(standing.account.budget, release, destination))
+
+
+def _absorb(
+    standing: Standing, release: Release, destination: Destination, unprotected: bool, agreed: bool
+) -> Standing:
     """Count what has left already: no rule can call it back."""
-    summed = None if standing.summed is None else _absorb_summed(standing.summed, release, destination)
+    summed = standing.summed
+    if (
+        summed is not None
+        and destination.pinned
+        and not (agreed and math.isinf(cost(summed.budget, release, destination)))
+    ):
+        summed = summed.after(release, destination)
     standing = replace(standing, releases=standing.releases + 1, summed=summed)
     if unprotected:
         return replace(standing, unprotected=standing.unprotected + 1)
     account = None if standing.account is None else standing.account.after(release, destination)
     return replace(standing, account=account)
-
-
-def _absorb_summed(account: Account, release: Release, destination: Destination) -> Account:
-    """The second account after a release, which is charged where it left in a secure sum with pinned keys."""
-    if not destination.pinned or math.isinf(cost(account.budget, release, destination)):
-        return account
-    return account.after(release, destination)
 
 
 def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
@@ -522,6 +593,7 @@ def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standi
 _APPLICATION_ID = 0x536F7264  # "Sord"
 _FORMAT = 1  #: of a ledger that was never compacted; any Sordino reads it
 _COMPACTED_FORMAT = 2  #: from the first compaction on
+_DISJOINT_FORMAT = 3  #: from the first declaration on that two names have no row in common
 _LONGEST_REPORT = 512 * 2**20  # SQLite's own limit for a row is 10^9 bytes
 _SCHEMA = {
     "entries": """CREATE TABLE entries (
@@ -761,6 +833,18 @@ class Ledger:
         with self._transaction("BEGIN IMMEDIATE"):
             return self._append(ConsentChanged(dataset, what, granted))
 
+    def set_disjoint(self, dataset: str, other: str, *, declared: bool, after: int | None = None) -> Entry:
+        """Declare that two names have no row in common, so that each has its own account; or withdraw that.
+
+        It speaks of what leaves from now on: everything so far stays charged to both. Whoever compared all rows that
+        ever were under the two names gives the last entry, `after`, which left before these were known.
+        """
+        with self._transaction("BEGIN IMMEDIATE"):
+            last = self._book.sequence if after is None else after
+            event = DisjointChanged(dataset, other, last if declared else None)
+            self._raise_format(_DISJOINT_FORMAT)
+            return self._append(event)
+
     # -- what leaves
 
     def record(
@@ -825,16 +909,15 @@ class Ledger:
     ) -> Entry:
         releases = _as_tuple(releases)
         self._require_report(key, releases, report)
-        standing, unprotected, new_ids = self._book.standing(key.dataset), [], set[str]()
+        standings, unprotected, new_ids = self._book.charged(key.dataset), [], set[str]()
         destination = Destination(key.federation, pinned)
-        with _about(key.dataset):
-            for release in releases:
-                _require_identity(release, lambda name: name in self._book.release_ids or name in new_ids)
-                after = admit(standing, release, destination)
-                if after.unprotected > standing.unprotected:
-                    unprotected.append(release.id)
-                standing = after
-                new_ids.add(release.id)
+        for release in releases:
+            _require_identity(release, lambda name: name in self._book.release_ids or name in new_ids)
+            after = admit_all(standings, release, destination)
+            if after[key.dataset].unprotected > standings[key.dataset].unprotected:
+                unprotected.append(release.id)
+            standings = after
+            new_ids.add(release.id)
         return self._append(Released(key, releases, tuple(unprotected), _sha256(report), pinned), report)
 
     def _require_report(self, key: ReportKey, releases: tuple[Release, ...], report: bytes) -> None:
@@ -906,8 +989,12 @@ class Ledger:
         self._db.execute(f"DROP TRIGGER {trigger}")
         self._db.execute_each(_DROP_REPORTS, compaction.entries)
         self._db.execute(_SCHEMA[trigger])
-        self._db.identify((_APPLICATION_ID, _COMPACTED_FORMAT))
+        self._raise_format(_COMPACTED_FORMAT)
         self._append(compaction)
+
+    def _raise_format(self, least: int) -> None:
+        """Keep a Sordino that does not know a kind of entry from reading on as if it were not there."""
+        self._db.identify((_APPLICATION_ID, max(least, self._db.identity[1])))
 
     # -- what anyone may ask
 
@@ -915,6 +1002,21 @@ class Ledger:
         """Where a data set stands; an unknown one has no budget."""
         with self._transaction("BEGIN"):
             return self._book.standing(dataset)
+
+    def charged(self, dataset: str) -> dict[str, Standing]:
+        """Where all stand that the next release of a data set is charged to, the data set itself first: `admit_all`."""
+        with self._transaction("BEGIN"):
+            return self._book.charged(dataset)
+
+    def charged_reports(self, dataset: str) -> list[Released]:
+        """All reports that are charged to a data set, under whatever name they left."""
+        with self._transaction("BEGIN"):
+            return list(self._book.reported(dataset))
+
+    def disjoint_from(self, dataset: str) -> list[str]:
+        """The names that the owner declared to have no row in common with a data set."""
+        with self._transaction("BEGIN"):
+            return sorted(name for pair in self._book.disjoint if dataset in pair for name in pair - {dataset})
 
     def standings(self) -> dict[str, Standing]:
         """Where every data set stands."""
@@ -1018,9 +1120,9 @@ class Ledger:
 
     def _inspect(self) -> None:
         """What must hold before any entry is read: this format, sound pages, our schema."""
-        if (version := self._db.identity[1]) not in (_FORMAT, _COMPACTED_FORMAT):
+        if (version := self._db.identity[1]) not in range(_FORMAT, _DISJOINT_FORMAT + 1):
             raise LedgerUnavailable(
-                f"{self.path} has format {version}, this Sordino reads formats {_FORMAT} and {_COMPACTED_FORMAT}: use "
+                f"{self.path} has format {version}, this Sordino reads formats {_FORMAT} to {_DISJOINT_FORMAT}: use "
                 "the Sordino that wrote it"
             )
         if (found := self._db.one("PRAGMA integrity_check")[0]) != "ok":
@@ -1068,12 +1170,13 @@ def _as_tuple(releases: Release | Sequence[Release]) -> tuple[Release, ...]:
 
 
 @contextmanager
-def _about(dataset: str) -> Iterator[None]:
-    """Name the data set in a refusal."""
+def _about(dataset: str, own: str | None = None) -> Iterator[None]:
+    """Name the data set in a refusal, and why it is asked where what leaves is called otherwise (`own`)."""
     try:
         yield
     except (BudgetExceeded, ConsentMissing) as error:
-        raise type(error)(f"data set {dataset!r}: {error}") from None
+        why = f", which has one account with {own!r} (unless you declare them disjoint: docs/ledger.md)"
+        raise type(error)(f"data set {dataset!r}{why if own not in (None, dataset) else ''}: {error}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ def mod_caveats(untold: int = 0, partly: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(found)
 
 
+def disjoint_caveats(dataset: str, others: Sequence[str]) -> tuple[str, ...]:
+    """Which names of data an account leaves out on its owner's word."""
+    if not others:
+        return ()
+    return (
+        f"The owner declared that no row of {dataset} is also under {listed(others)}: for a row that is, what left "
+        "under each name adds up.",
+    )
+
+
 def _earlier_weights(model: Model) -> tuple[str, ...]:
     """That nothing is said of how the first weights came about, where they were not drawn."""
     if model.starts_fresh:
