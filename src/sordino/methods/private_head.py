@@ -46,7 +46,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.tasks import CLASSES_ALONE
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
-from sordino.methods.blueprint import UNDECLARED, Blueprint
+from sordino.methods.blueprint import Blueprint, unproven_code
 from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
 from sordino.methods.hybrid_one import WrappedTally
 from sordino.methods.interface import (
@@ -389,7 +389,7 @@ class PrivateHead(Method):
     def __init__(self, blueprint: Blueprint, extractor: Extractor, spec: PrivateHead.Spec) -> None:
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots, extractor.scores)
         self.extractor, self.classes = extractor, blueprint.classes
-        self.unproven = UNDECLARED if blueprint.recipe.is_foreign else _obstacle(extractor, blueprint.input_shape)
+        self.unproven = _obstacle(extractor, blueprint.input_shape) or unproven_code(blueprint.recipe)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))

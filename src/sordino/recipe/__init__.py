@@ -147,8 +147,10 @@ class Recipe(Sections):
 
     @property
     def computes_by_own_code(self) -> bool:
-        """Whether code other than Sordino's computes what a record adds to a sum: a network, a loss or a column."""
-        return self.model.is_own or self.model.own_loss or self.data.own_columns
+        """Whether other code than Sordino's computes what a record adds: a network, loss, column or extractor."""
+        extractor = getattr(self.method, "extractor", None)
+        made_by_own = extractor is not None and extractor.is_own
+        return self.model.is_own or self.model.own_loss or self.data.own_columns or made_by_own
 
     @property
     def is_foreign(self) -> bool:
