@@ -55,8 +55,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 
 UNCONTAINED = (
     "the app's own code computes on the records in the node's process, and one record at which it ended that process, "
-    "hung or took all memory would leave the server without a reply: let a client of Sordino (sordino client) train a "
-    "network that Sordino ships"
+    "hung or took all memory would leave the server without a reply: let `sordino client` train a network that Sordino "
+    "ships"
 )
 UNDECLARED = (
     "nobody declared that the app's model keeps nothing from one record to the next and draws nothing "
