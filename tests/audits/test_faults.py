@@ -51,6 +51,7 @@ BY = {
     "self-mask missing": "distribution",
     "shuffler off: order kept": "frequencies by coordinate",
     "shuffler: one order for all rounds": "frequencies by coordinate",
+    "DP-SGD: one record silences a silo": "neighbours",
 }
 
 

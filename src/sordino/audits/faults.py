@@ -48,6 +48,7 @@ from sordino.randomness import Keystream, Randomness, Rows, Words
 
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
+TOO_LARGE = 1e5  #: values at which a broken training fails
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 Columns = int | slice | list[int]
@@ -379,6 +380,22 @@ def _summed(change: Callable[[Tensor], Tensor]) -> list[Subject]:
     return _dp_sgd(LinearHead, "sums", broken)
 
 
+def _silenced() -> list[Subject]:
+    """A record that cannot be computed ends the sum: noise alone is left of it."""
+
+    def broken(honest: Function) -> Function:
+        def sums(*given: Any) -> Any:
+            found, records, samples = honest(*given), given[3], given[4]
+            for k, (sample, start) in enumerate(zip(samples, records.starts, strict=True)):
+                if bool((records.x[sample + start].abs() > TOO_LARGE).any()):
+                    found.sums[k] = 0
+            return found
+
+        return sums
+
+    return _dp_sgd(private_sgd, "sampled_sums", broken)
+
+
 def _small_shares() -> list[Subject]:
     """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
     less = _scaled(1 / np.sqrt(training.SHARES))
@@ -458,4 +475,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
+    Fault("DP-SGD: one record silences a silo", "training", _silenced),
 )
