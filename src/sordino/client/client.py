@@ -489,8 +489,8 @@ class Client:
     ) -> tuple[bytes, ClientState]:
         """A report. If training fails, the report of "no change": a failure would tell of the records.
 
-        That hides a failure where the client is protected. Where single records are, one that fails adds 0 to the sum
-        (`STOPPING`), so that no record brings this about.
+        That hides a failure where the client is protected. Where single records are, one at which code raises anything
+        adds 0 to the sum, so that none of them brings this about.
         """
         draw = self._randomness(plan.round)
 
