@@ -33,5 +33,13 @@ class ReportCompacted(SordinoError):
     """This plan was answered before, and only the hash of that report is kept: it cannot be sent or drawn again."""
 
 
+class Ended(BaseException):
+    """Raised inside a computation to end it from outside; no `except Exception` stops it."""
+
+
+#: what ends a computation from outside; whatever else is raised at one record is that record's failure alone
+STOPPING = (KeyboardInterrupt, Ended)
+
+
 class BoundViolated(SordinoError):
     """An attack was right more often than a proof allows: the mechanism, the proof or the attack has a bug."""

@@ -55,6 +55,7 @@ BY = {
     "DP-SGD: a sum beyond a limit replaced by zeros": "neighbours",
     "DP-SGD: sampling rate x 1.02": "sampling threshold",
     "two names of one row have two budgets": "guarantee",
+    "DP-SGD: one record silences a silo": "neighbours",
 }
 
 

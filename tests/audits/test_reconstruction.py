@@ -400,7 +400,7 @@ def test_records_without_a_test_set_are_attacked(finished: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("declared", [False, True])
 def test_a_twin_stands_for_no_more_than_it_proves(finished: Run, tmp_path: Path, declared: bool) -> None:
-    """Nobody has declared that a column's own code sees one record at a time."""
+    """A column's own code might end the client at one record, whatever was declared of it."""
     lines = [f"{1950 + k % 70}-05-01,{ABOUT['classes'][k % 2]}" for k in range(120)]
     (tmp_path / "own.csv").write_text("\n".join(["born,answer", *lines]))
     columns = {"born": {"kind": "tests.learning.test_columns:Year", "first": 1950}}
@@ -411,4 +411,4 @@ def test_a_twin_stands_for_no_more_than_it_proves(finished: Run, tmp_path: Path,
         model={"name": "logistic", "per_record": declared},
     )
     found = proven_twin.attack(run, 0, AttackOptions(), np.arange(8))
-    assert [leak.bound is not None for leak in found] == [True] * declared
+    assert not found

@@ -1,12 +1,15 @@
 """A record that is refused counts as absent in what a client answers: nothing that travels tells of it."""
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.format import write_array_header_1_0
@@ -16,21 +19,27 @@ from typer.testing import CliRunner
 from sordino.cli import app
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms
+from sordino.client.membership import Membership
 from sordino.client.own_records import OwnRecords
-from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
 from sordino.errors import InvalidInput
+from sordino.learning import evaluation
 from sordino.learning.columns import ColumnSpec
 from sordino.learning.examples import Normalisation
 from sordino.learning.own_data import from_csv
+from sordino.learning.stacked_model import StackedModel
 from sordino.learning.tables import ClientReading
+from sordino.methods.extractors import OrientedExtractor
+from sordino.methods.private_evaluation import EVALUATE
 from sordino.methods.upload import Draw
 from sordino.parts.tables import tag
+from sordino.privacy.guarantee import Infinite
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
 from sordino.web.native_participant import Link, Participant
 from sordino.wire.requests import Request, What
+from tests.client import people
 from tests.client.people import KEY, NAME, body
 
 HEADER = b"age,smoker,note,outcome\n"
@@ -377,19 +386,17 @@ def test_a_file_without_any_form_is_a_client_without_records(tmp_path: Path) -> 
     assert "WARNING" in silo.log
 
 
-def test_a_federation_about_records_of_another_form_is_not_joined(tmp_path: Path) -> None:
+def test_records_of_another_form_are_for_the_owner_to_hear_of_and_not_for_the_server(tmp_path: Path) -> None:
+    """One record of the agreed form among them must not decide whether a client joins."""
     path, x = tmp_path / "own.npz", np.linspace(0, 1, 60, dtype=np.float32).reshape(30, 2)
     y = np.arange(30) % 2
     data = {"source": str(path), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     silo = Silo(tmp_path, lambda: np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y), data)
     np.savez(path, x=x.reshape(20, 3), y=y[:20])
-    with pytest.raises(Refused) as refused:
-        silo.join()
-    assert refused.value.reason is Reason.NOT_IN_RECIPE
     (tmp_path / "i").write_bytes(silo.invitation)
     assert CliRunner().invoke(app, ["client", "join", str(silo.folder), str(tmp_path / "i"), "--yes"]).exit_code != 0
-    np.savez(path, x=x, y=y)
     silo.join()
+    assert "WARNING" in silo.log and silo.answer()[1] > 0
 
 
 @pytest.mark.parametrize("content", ["", "1,2,3\n", "1,a\n", "1,2,3,a\n"])
@@ -401,3 +408,129 @@ def test_nothing_in_a_table_without_a_header_makes_a_client_decline(tmp_path: Pa
     silo.join()
     path.write_text(content)
     assert silo.answer()[1] > 0
+
+
+# --- records that cannot be computed ----------------------------------------------------------------------------------
+
+RECORDS = {"adjacency": "record (add/remove)", "delta": 1e-5}
+SILO = {"model": {"name": "mlp"}, "method.sampling_rate": 1.0}
+EVALUATED = {**SILO, "evaluation.private": {"share": 0.4, "every": 1, "target": {"epsilon": 200.0, "delta": 1e-5}}}
+COMPUTING: dict[str, Recipe] = {
+    "head": people.method_recipe("private-head").with_({"method.extractor": {"kind": "oriented", "cells": 4}}),
+    "silo": people.method_recipe("silo-dp").with_(SILO),
+    "evaluation": people.method_recipe("silo-dp").with_(EVALUATED),
+}
+
+
+def member_of(folder: Path, what: str, rows: str = "0-19") -> Client:
+    """A client with these digits; all have the same noise, so that equal sums are equal bytes."""
+    people.client(folder, people.settings(rows, budget=RECORDS)).close()
+    client = Client.open(folder, randomness=fixed)
+    client.join(people.invitation(COMPUTING[what]).encode())
+    return client
+
+
+def sent_by(client: Client, what: str) -> bytes:
+    """What leaves in the first round, or in the evaluation after it."""
+    given, step = COMPUTING[what], EVALUATE if what == "evaluation" else "report"
+    federation = wire(given)
+    plan = federation.method.plan(federation.method.init(), NAME)
+    if federation.evaluation is not None:
+        plan = federation.evaluation.plan(replace(federation.method.init(), round=1), NAME)
+    reply = client.reply(step, people.signed(plan, step, given=given))
+    assert not reply.reason
+    return body(reply.payload)
+
+
+def computed(client: Client, what: str) -> torch.Tensor:
+    """The records that a client computes on."""
+    member = client._member(NAME)
+    own = member._held_out if what == "evaluation" else member._records
+    data = None if own is None else own.normalised(member.invitation)
+    assert data is not None
+    return data.x
+
+
+def meeting(monkeypatch: pytest.MonkeyPatch, act: Callable[[torch.Tensor], object]) -> None:
+    """Let shipped code do this with the records that it meets."""
+    features, gradients, answers = OrientedExtractor.__call__, StackedModel.gradients, evaluation.answers_alone
+
+    def met(self: Any, x: torch.Tensor, kept: Any) -> torch.Tensor:
+        act(x)
+        return features(self, x, kept)
+
+    def met_by_gradients(self: Any, parameters: Any, buffers: Any, batch: Any) -> Any:
+        act(batch.x.flatten(0, 1))
+        return gradients(self, parameters, buffers, batch)
+
+    def met_by_answers(*given: Any) -> Any:
+        answer = answers(*given)
+        return lambda one: (act(one), answer(one))[1]
+
+    monkeypatch.setattr(OrientedExtractor, "__call__", met)
+    monkeypatch.setattr(StackedModel, "gradients", met_by_gradients)
+    monkeypatch.setattr(evaluation, "answers_alone", met_by_answers)
+
+
+@pytest.mark.parametrize("failure", [SystemExit, BaseException, MemoryError, torch.OutOfMemoryError])
+@pytest.mark.parametrize("what", COMPUTING)
+def test_a_record_that_cannot_be_computed_is_one_that_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, failure: type[BaseException]
+) -> None:
+    """The others count: the sum is neither replaced by noise alone nor left out."""
+    with member_of(tmp_path / "all", what) as client:
+        odd = computed(client, what)[1]
+        place = next(k for k, one in enumerate(client.records((1, 8, 8)).normalised(people.invitation()).x)
+                     if torch.equal(one, odd))  # fmt: skip
+
+        def fail(x: torch.Tensor) -> None:
+            if any(torch.equal(one, odd) for one in x):
+                raise failure("not this one")
+
+        with monkeypatch.context() as patched:
+            meeting(patched, fail)
+            with_it = sent_by(client, what)
+        assert not {"no change", "noise alone"} & set((client.folder / "log.txt").read_text().split("reported "))
+    with member_of(tmp_path / "others", what, f"0-{place - 1}, {place + 1}-19") as client:
+        assert sent_by(client, what) == with_it
+    with member_of(tmp_path / "whole", what) as client:
+        assert sent_by(client, what) != with_it
+
+
+@pytest.mark.parametrize("what", COMPUTING)
+def test_no_clock_decides_what_a_client_answers_about_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """One slow record more would overrun, and the sum would be noise alone."""
+    with member_of(tmp_path / "a", what) as client:
+        expected = sent_by(client, what)
+    with member_of(tmp_path / "b", what) as client:
+        client._member(NAME).seconds = 0.3
+        computed(client, what)
+        meeting(monkeypatch, lambda x: time.sleep(0.1))
+        assert sent_by(client, what) == expected
+
+
+@pytest.mark.parametrize("what", COMPUTING)
+def test_a_client_without_records_answers_like_one_with_one(tmp_path: Path, what: str) -> None:
+    answers = []
+    for number, rows in enumerate(("0", "0-1")):
+        path, x = tmp_path / f"{number}.npz", people.read_once("digits").train.x[:number]
+        np.savez(path, x=x, y=people.read_once("digits").train.y[:number])
+        data = {"source": str(path), "classes": [str(k) for k in range(10)]}
+        folder = tmp_path / rows
+        Client.create(folder, Settings.of({"data": data, "budget": {"limit": 1e6, **RECORDS}})).close()
+        with Client.open(folder) as client:
+            client.join(people.invitation(COMPUTING[what]).encode())
+            answers.append((len(sent_by(client, what)), client.standing.spent))
+    assert answers[0] == answers[1]
+
+
+def test_own_code_that_reads_records_proves_nothing_of_one_of_them(tmp_path: Path) -> None:
+    data = people.settings().data.model_copy(update={"source": "tests.learning.test_own_data:digits", "rows": None})
+    given = COMPUTING["silo"]
+    for own, infinite in ((data, True), (people.settings().data, False)):
+        settings = people.settings(budget=RECORDS).model_copy(update={"data": own})
+        member = Membership(people.invitation(given), settings, OwnRecords.read(people.settings().data, tmp_path))
+        losses = {type(one.loss) for _, own in member.schedule() for release in own for one in release.guarantees}
+        assert (losses == {Infinite}) == infinite

@@ -27,6 +27,7 @@ from sordino.fleets.sockets import SocketFleet
 from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import State
 from sordino.methods.private_evaluation import EVALUATE, WHAT
+from sordino.methods.silo_dp import WHAT as TRAINED
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Released
 from sordino.recipe import Recipe
@@ -190,7 +191,8 @@ def test_a_record_that_the_model_fails_on_takes_only_itself_out_of_the_counts(
             "evaluation.private.target.epsilon": 200.0,
         }
     )
-    with joined(tmp_path / "a", given, own(500.0, code=[network], per_record=True)) as client:
+    agreed = own(500.0, code=[network], per_record=True, unproven=[TRAINED, WHAT])
+    with joined(tmp_path / "a", given, agreed) as client:
         membership, found = client._member(NAME), []
         assert membership.evaluation is not None and membership._held_out is not None
         data, counts = membership._held_out.normalised(membership.invitation), membership.evaluation.counts

@@ -13,7 +13,8 @@ from sordino.client.client import Client
 from sordino.client.refusal import Reason
 from sordino.client.settings import Settings
 from sordino.learning.tasks import MOST_CLASSES
-from sordino.methods.private_head import CENTRE, LEFT
+from sordino.methods.private_head import CENTRE, GRADIENT, LEFT, MOMENTS
+from sordino.methods.silo_dp import WHAT
 from sordino.recipe import Recipe
 from sordino.wire.messages import Answer, Kind, Plan
 from tests.client import people
@@ -109,7 +110,8 @@ def test_only_the_owner_says_that_a_network_was_trained_elsewhere(tmp_path: Path
     careful = people.client(tmp_path / "careful", own(code=[code]))
     with careful, people.refused(Reason.CONSENT):
         careful.join(invitation(given).encode())
-    knowing = people.client(tmp_path / "knowing", own(code=[code], weights=[str(weights)]))
+    agreed = own(code=[code], weights=[str(weights)], unproven=[MOMENTS, GRADIENT])
+    knowing = people.client(tmp_path / "knowing", agreed)
     with knowing:
         knowing.join(invitation(given).encode())
         body(knowing.answer("report", signed(plans(given)(1), given=given)))
@@ -122,6 +124,6 @@ def test_only_the_owner_says_that_code_treats_each_record_by_itself(tmp_path: Pa
     careful = people.client(tmp_path / "careful", own(code=[code]))
     with careful, people.refused(Reason.CONSENT):
         careful.join(invitation(given).encode())
-    knowing = people.client(tmp_path / "knowing", own(code=[code], per_record=True))
+    knowing = people.client(tmp_path / "knowing", own(code=[code], per_record=True, unproven=[WHAT]))
     with knowing:
         knowing.join(invitation(given).encode())

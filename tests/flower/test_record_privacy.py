@@ -9,7 +9,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +29,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from sordino.errors import InvalidInput
 from sordino.flower import private_training, record_privacy, stated
-from sordino.flower.record_mod import RecordPrivacy
+from sordino.flower.record_mod import UNCONTAINED, UNDECLARED, RecordPrivacy
 from sordino.methods.silo_dp import WHAT
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import Adjacency, Budget, Destination, Infinite, Release
+from sordino.privacy.guarantee import Adjacency, Budget, Destination, Guarantee, Infinite, Release
 from sordino.privacy.ledger import Ledger, Released, ReportKey
-from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
 from tests.client import people
@@ -64,29 +63,20 @@ def _in_a_server_app(monkeypatch, tmp_path):
     monkeypatch.setenv("SORDINO_LEDGERS", str(tmp_path))
 
 
-def admitted(release: Release, limit: float) -> int:
-    """How many such releases a budget pays for."""
+def admitted(guarantees: tuple[Guarantee, ...], limit: float) -> int:
+    """How many releases of this kind a budget pays for."""
     account, count = Account.opening(Budget(limit, 1e-5, adjacency=BY_RECORD)), 0
     while account.permits:
         count += 1
-        account = account.after(replace(release, id=str(count)), Destination("flower"))
+        account = account.after(Release(str(count), "records", WHAT, guarantees), Destination("flower"))
     return count - 1
 
 
-def price(release: Release, times: int) -> float:
-    """A limit that pays for so many of these releases and no more."""
-    low, high = 1e-3, 1e3
-    while admitted(release, (low * high) ** 0.5) != times:
-        low, high = ((low * high) ** 0.5, high) if admitted(release, (low * high) ** 0.5) < times else (
-            low, (low * high) ** 0.5)  # fmt: skip
-    return (low * high) ** 0.5
-
-
-def ledger_at(path: Path, limit: float = 1e3, *consents: str, adjacency: Adjacency = BY_RECORD) -> Path:
+def ledger_at(path: Path, limit: float = 1e3, *consents: str) -> Path:
     path.parent.mkdir(exist_ok=True)
     with Ledger.create(path) as made:
-        made.set_budget("records", Budget(limit, 1e-5, adjacency=adjacency))
-        for what in consents:
+        made.set_budget("records", Budget(limit, 1e-5, adjacency=BY_RECORD))
+        for what in (WHAT, *consents):
             made.set_consent("records", what, granted=True)
     return path
 
@@ -117,11 +107,23 @@ def digits(count: int = 40, scale: float = 1.0) -> DataLoader:
     return DataLoader(TensorDataset(x, torch.arange(count) % 10), batch_size=10)
 
 
+@dataclass(frozen=True)
+class Bounded(RecordPrivacy):
+    """The mod with the loss of its sums, to see what a server states of finite losses."""
+
+    def release(self, key: ReportKey, values: int) -> Release:
+        return replace(super().release(key, values), guarantees=self.of_sums(values))
+
+
 def app_with(
-    train: Callable[[nn.Module], Any], model: Callable[[], nn.Module] = linear, ledger: Any = "b.db", **changes: Any
+    train: Callable[[nn.Module], Any],
+    model: Callable[[], nn.Module] = linear,
+    ledger: Any = "b.db",
+    kind: type[RecordPrivacy] = RecordPrivacy,
+    **changes: Any,
 ) -> ClientApp:
     """An app that trains a model by `train`, and tells everything it knows."""
-    app = ClientApp(mods=[record_privacy(ledger, **{**SETTINGS, **changes})])
+    app = ClientApp(mods=[kind(**vars(record_privacy(ledger, **{**SETTINGS, **changes})))])
 
     @app.train()
     def answer(message: Message, context: Context) -> Message:
@@ -167,30 +169,28 @@ quickstart = private_quickstart()
 
 
 def test_four_lines_make_the_quickstart_private_and_plain_fedavg_reads_it(tmp_path):
-    """Two nodes, two rounds, a server without a line of ours; the third round exceeds the budget."""
-    (mod,) = quickstart.app._mods
-    values = sum(array.numel() for array in quickstart.Net().state_dict().values())
+    """Two nodes, three rounds, a server without a line of ours."""
     for number in range(2):
-        ledger_at(tmp_path / "record-budgets" / f"{number}.db", price(mod.release(KEY, values), 2))
+        ledger_at(tmp_path / "record-budgets" / f"{number}.db")
     nodes = {100 + number: {"partition-id": number} for number in range(2)}
     grid = OneNode(quickstart.app, nodes)
     config = ConfigRecord({"lr": 0.1})
     start = ArrayRecord(quickstart.Net().state_dict())
     result = FedAvg().start(grid, start, num_rounds=3, train_config=config)
     answers = [reply for reply in grid.replies if "train" in reply.metadata.message_type]
-    assert [reply.has_error() for reply in answers] == [False] * 4 + [True] * 2
-    assert all("budget" in reply.error.reason for reply in answers if reply.has_error())
-    for reply in grid.replies:
-        if not reply.has_error():
-            assert dict(reply.content["metrics"]) == {"num-examples": 1}  # neither 60 nor the loss
-    assert [each.what for each in released(tmp_path / "record-budgets" / "0.db")] == [WHAT] * 2
+    assert [reply.has_error() for reply in answers] == [False] * 6
+    for reply in answers:
+        assert dict(reply.content["metrics"]) == {"num-examples": 1}  # neither 60 nor the loss
+    assert [each.what for each in released(tmp_path / "record-budgets" / "0.db")] == [WHAT] * 3
     assert not torch.equal(result.arrays.to_torch_state_dict()["fc2.bias"], start.to_torch_state_dict()["fc2.bias"])
 
 
-def test_the_pages_command_makes_ledgers_that_pay_for_the_pages_app(tmp_path, monkeypatch):
-    (command,) = re.findall(r"```console\n\$ sordino (.*?)\n```", PAGE)
-    words = [re.sub("^~", str(tmp_path), word) for word in shlex.split(command)]
-    assert CliRunner().invoke(cli, words).exit_code == 0
+def test_the_pages_commands_make_ledgers_that_let_the_pages_app_answer(tmp_path, monkeypatch):
+    commands = re.findall(r"^\$ sordino (.*)$", PAGE, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        words = [re.sub("^~", str(tmp_path), word) for word in shlex.split(command)]
+        assert CliRunner().invoke(cli, words).exit_code == 0
     monkeypatch.setenv("SORDINO_LEDGERS", str(tmp_path / ".sordino" / "ledgers"))
     for number in range(2):
         assert not quickstart.app(asked(quickstart.Net()), at(partition=number)).has_error()
@@ -215,7 +215,8 @@ def test_the_quickstart_moves_by_the_gradients_of_its_records(tmp_path):
 # --- the account ------------------------------------------------------------------------------------------------------
 
 
-def test_the_guarantee_is_that_of_silo_dp_for_the_same_parameters(tmp_path):
+def test_the_sums_reveal_what_silo_dp_does_and_a_reply_is_not_bounded_by_it(tmp_path):
+    """The app is own code: a record at which it ended the node's process would leave the server without a reply."""
     tables = people.recipe().to_dict()
     method = {
         "name": "silo-dp", "clip": 1.0, "sampling_rate": 0.25, "steps": 3, "noise_multiplier": 1.25,
@@ -228,21 +229,25 @@ def test_the_guarantee_is_that_of_silo_dp_for_the_same_parameters(tmp_path):
     path = ledger_at(tmp_path / "b.db")
     assert not app_with(privately)(asked(linear()), at()).has_error()
     (ours,) = released(path)
-    assert ours.guarantees == theirs.guarantees and ours.what == theirs.what
-    assert [type(each.loss) for each in ours.guarantees] != [Infinite] * 2
+    mod = record_privacy("b.db", **SETTINGS)
+    assert isinstance(mod, RecordPrivacy) and mod.of_sums(650) == theirs.guarantees and ours.what == theirs.what
+    assert [each.loss for each in ours.guarantees] == [Infinite(UNCONTAINED)] * 2
 
 
 def test_an_epsilon_for_all_rounds_gives_the_noise(tmp_path):
     aimed = record_privacy("b.db", **{**SETTINGS, "noise_multiplier": None, "epsilon": 2.0, "rounds": 5})
-    assert admitted(aimed.release(KEY, 650), 2.0) == 5
+    assert admitted(aimed.of_sums(650), 2.0) == 5
 
 
-def test_the_budget_refuses_before_any_record_is_touched(tmp_path):
+def test_an_owner_who_does_not_consent_declines_before_any_record_is_touched(tmp_path):
     """The app is not even called."""
     calls = []
-    path = ledger_at(tmp_path / "b.db", price(record_privacy("b.db", **SETTINGS).release(KEY, 650), 1))
+    path = ledger_at(tmp_path / "b.db")
     app = app_with(lambda net: (calls.append(1), privately(net))[1])
-    replies = [app(asked(linear(), round=n), at()) for n in (1, 2)]
+    replies = [app(asked(linear()), at())]
+    with Ledger.open(path) as ledger:
+        ledger.set_consent("records", WHAT, granted=False)
+    replies.append(app(asked(linear(), round=2), at()))
     assert [reply.has_error() for reply in replies] == [False, True] and len(calls) == 1
     assert len(released(path)) == 1
 
@@ -259,18 +264,10 @@ def test_the_same_message_gets_the_same_bytes(tmp_path):
     assert other.content["arrays"]["weight"].data != first.content["arrays"]["weight"].data
 
 
-def test_undeclared_models_have_no_proof_and_need_consent(tmp_path):
+def test_what_nobody_declared_is_named_in_the_ledger(tmp_path):
     path = ledger_at(tmp_path / "b.db")
-    assert app_with(privately, per_record=False)(asked(linear()), at()).has_error()
-    with Ledger.open(path) as ledger:
-        ledger.set_consent("records", WHAT, granted=True)
     assert not app_with(privately, per_record=False)(asked(linear()), at()).has_error()
-    assert all(isinstance(each.loss, Infinite) for each in released(path)[0].guarantees)
-
-
-def test_a_budget_for_whole_clients_is_not_what_this_protects(tmp_path):
-    ledger_at(tmp_path / "b.db", adjacency=Adjacency.CLIENT)
-    assert app_with(privately)(asked(linear()), at()).has_error()
+    assert {each.loss for each in released(path)[0].guarantees} == {Infinite(UNDECLARED)}
 
 
 # --- the noise --------------------------------------------------------------------------------------------------------
@@ -543,11 +540,12 @@ def test_senseless_settings_are_refused_at_once(wrong):
         record_privacy("b.db", **{**SETTINGS, **wrong})
 
 
-def test_a_record_that_ends_the_process_adds_nothing(tmp_path):
+@pytest.mark.parametrize("failure", [SystemExit, MemoryError, BaseException])
+def test_a_record_at_which_the_app_raises_anything_adds_nothing(tmp_path, failure):
     class Exits(TensorDataset):
         def __getitem__(self, index: int) -> Any:
             if index == 7:
-                raise SystemExit(1)
+                raise failure(1)
             return super().__getitem__(index)
 
     ledger_at(tmp_path / "b.db")
@@ -584,8 +582,7 @@ def test_the_server_states_what_owners_agreed_to_tell(tmp_path):
     (row,) = [row for row in statement.rows if row.adjacency is BY_RECORD]
     own = released(tmp_path / "b" / "1.db")
     assert [each.what for each in own] == [WHAT, "privacy statement"] * 2
-    (expected,) = [r for r in Statement.of([each for each in own if each.guarantees]).rows if r.adjacency is BY_RECORD]
-    assert row.proven == pytest.approx(expected.proven) and row.who.names == ("node 101", "node 102")
+    assert math.isinf(row.proven) and row.who.names == ("node 101", "node 102")
     assert len(statement.caveats) == 2 and statement.caveats[1].startswith("1 node")
     assert "epsilon" in (tmp_path / "statement.txt").read_text() and (tmp_path / "statement.json").is_file()
 
@@ -593,7 +590,7 @@ def test_the_server_states_what_owners_agreed_to_tell(tmp_path):
 def test_a_node_that_stops_stating_has_no_finite_figure(tmp_path):
     """What it sent without a word counts too: the rounds before cannot be stated as if they were all."""
     path = ledger_at(tmp_path / "b" / "0.db", 1e3, "privacy statement")
-    app = app_with(privately, ledger="b")
+    app = app_with(privately, ledger="b", kind=Bounded)
     strategy = stated(
         FedAvg(fraction_evaluate=0.0, min_available_nodes=1, min_train_nodes=1), tmp_path / "statement.json"
     )
@@ -617,7 +614,7 @@ def test_a_node_that_stops_stating_has_no_finite_figure(tmp_path):
 
 def test_an_evaluation_that_carries_nothing_leaves_nothing_out_of_the_statement(tmp_path):
     ledger_at(tmp_path / "b" / "0.db", 1e3, "privacy statement")
-    app = app_with(privately, ledger="b")
+    app = app_with(privately, ledger="b", kind=Bounded)
 
     @app.evaluate()
     def score(message: Message, context: Context) -> Message:

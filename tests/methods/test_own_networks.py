@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sordino.methods.blueprint import UNDECLARED, blueprint_of
+from sordino.methods.blueprint import UNCONTAINED, UNDECLARED, blueprint_of
 from sordino.methods.silo_dp import REMEMBERS
 from sordino.privacy.guarantee import Infinite, PoissonGaussian
 from sordino.recipe import Recipe, RecipeInvalid
@@ -31,8 +31,14 @@ def losses(method: str, network: str, **model: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("method", PRIVATE)
-def test_a_network_that_is_a_function_of_its_record_is_proven(method: str) -> None:
-    assert {type(loss) for loss in losses(method, "Plain")} == {PoissonGaussian}
+@pytest.mark.parametrize("model", [{}, {"name": "logistic", "loss": {"kind": "torch.nn:CrossEntropyLoss"}}])
+def test_of_own_code_nothing_is_proven_as_one_record_may_end_the_process(method: str, model: dict[str, Any]) -> None:
+    assert set(losses(method, "Plain", **model)) == {Infinite(UNCONTAINED)}
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_a_shipped_network_and_loss_are_proven(method: str) -> None:
+    assert {type(loss) for loss in losses(method, "", name="mlp")} == {PoissonGaussian}
 
 
 @pytest.mark.parametrize("method", PRIVATE)

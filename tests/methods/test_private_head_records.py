@@ -44,18 +44,26 @@ def test_a_real_client_computes_every_record_as_if_it_were_alone(monkeypatch):
     assert sizes == [7], "a simulation computes many at a time"
 
 
-def test_a_record_on_which_the_extractor_fails_adds_nothing_and_the_others_do(monkeypatch):
+FAILURES = (
+    RuntimeError, SystemExit, GeneratorExit, MemoryError, RecursionError, torch.OutOfMemoryError, StopIteration,
+    BaseException,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("execution", [LOOP, Execution()], ids=["alone", "together"])
+def test_a_record_on_which_the_extractor_fails_adds_nothing_and_the_others_do(monkeypatch, failure, execution):
     method, data = method_and_data()
     whole = method._kept_units(data, LIMIT, Bench(LOOP))
     plain = OrientedExtractor.__call__
 
     def failing(self, x, kept):
-        if torch.equal(x[0], data.x[2]):
-            raise RuntimeError("not this one")
+        if any(torch.equal(one, data.x[2]) for one in x):
+            raise failure("not this one")
         return plain(self, x, kept)
 
     monkeypatch.setattr(OrientedExtractor, "__call__", failing)
-    found = method._kept_units(data, LIMIT, Bench(LOOP))
+    found = method._kept_units(data, LIMIT, Bench(execution))
     others = [k for k in range(7) if k != 2]
     assert not found[2].any() and torch.equal(found[others], whole[others])
     assert np.linalg.norm(whole[2].double().numpy()) > LIMIT / 2

@@ -56,6 +56,7 @@ from sordino.randomness import Keystream, Randomness, Rows, Words
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
 CUT_OFF = 3 * 2**17  #: grid steps: three eighths of what one record may move a sum by
+TOO_LARGE = 1e5  #: values at which a broken training fails
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 Columns = int | slice | list[int]
@@ -392,6 +393,22 @@ def _cut_off(sums: Tensor) -> Tensor:
     return sums if bool((sums.abs() <= CUT_OFF).all()) else zeros_like(sums)
 
 
+def _silenced() -> list[Subject]:
+    """A record that cannot be computed ends the sum: noise alone is left of it."""
+
+    def broken(honest: Function) -> Function:
+        def sums(*given: Any) -> Any:
+            found, records, samples = honest(*given), given[3], given[4]
+            for k, (sample, start) in enumerate(zip(samples, records.starts, strict=True)):
+                if bool((records.x[sample + start].abs() > TOO_LARGE).any()):
+                    found.sums[k] = 0
+            return found
+
+        return sums
+
+    return _dp_sgd(private_sgd, "sampled_sums", broken)
+
+
 def _small_shares() -> list[Subject]:
     """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
     less = _scaled(1 / np.sqrt(training.SHARES))
@@ -505,4 +522,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("DP-SGD: a sum beyond a limit replaced by zeros", "training", lambda: _summed(_cut_off)),
     Fault("DP-SGD: sampling rate x 1.02", "training", lambda: _sampled(1.02)),
     Fault("two names of one row have two budgets", "ledger", _budget_for_each_name),
+    Fault("DP-SGD: one record silences a silo", "training", _silenced),
 )

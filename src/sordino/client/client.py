@@ -12,6 +12,7 @@ system, which no message selects.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -368,8 +369,6 @@ class Client:
         if known is not None:
             self._require_same_author(known, invitation)
         membership = self._membership(invitation)
-        if known is None:
-            self.records(invitation.shape).require_any(invitation)
         if membership.posts:
             membership.sender(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weigh(membership, known is not None)
@@ -545,7 +544,7 @@ class Client:
             return self._prepare(membership, plan, key, releases)
         state = self._state(membership)
         prepared = self._records_of(membership)
-        body, kept = self._draw(membership, plan, state, prepared)
+        body, kept = self._draw(membership, plan, releases, state, prepared)
         states = self._agreements.states(membership.federation)
         if kept or not releases:
             states.save(key.round, str(key.plan_hash), kept)
@@ -560,12 +559,25 @@ class Client:
         return body
 
     def _draw(
-        self, membership: Membership, plan: Plan, state: ClientState, prepared: ClientState | None
+        self,
+        membership: Membership,
+        plan: Plan,
+        releases: Sequence[Release],
+        state: ClientState,
+        prepared: ClientState | None,
     ) -> tuple[bytes, ClientState]:
-        """A report. If training fails, the report of "no change": a failure would tell of the records."""
+        """A report. If training fails, the report of "no change": a failure would tell of the records.
+
+        That hides a failure where the client is protected. Where single records are, one at which code raises anything
+        adds 0 to the sum, so that none of them brings this about.
+        """
         draw = self._randomness(plan.round)
+
+        def report() -> tuple[bytes, ClientState]:
+            return membership.report(plan, state, prepared, draw)
+
         try:
-            return self._compute(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
+            return self._compute(membership, "the report", report, about=releases)
         except Exception as error:
             silent = self._compute(membership, "no change", lambda: membership.silent_report(plan, state, draw))
             if silent is None:
@@ -585,7 +597,7 @@ class Client:
         self._require_affordable([(Destination(key.federation, membership.pinned), releases)])
         draw = self._randomness(plan.round)
         try:
-            body = self._compute(membership, "the evaluation", lambda: membership.evaluate(plan, draw))
+            body = self._compute(membership, "the evaluation", lambda: membership.evaluate(plan, draw), about=releases)
         except Exception as error:  # of no single record: those that cannot be scored are left out one by one
             body = self._compute(membership, "no evaluation", lambda: membership.silent_evaluation(plan, draw))
             self.log(f"evaluation failed after {_about(plan)}, reported noise alone: {type(error).__name__}: {error}")
@@ -599,10 +611,17 @@ class Client:
         """A report on an evaluation has a place of its own in the ledger, beside that of its round."""
         return replace(self._key(plan), federation=_evaluations_of(plan.federation))
 
-    def _compute(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
-        """Compute for a member under the clock. A ledger that proved older meanwhile stops it."""
+    def _compute(
+        self, membership: Membership, what: str, compute: Callable[[], T], *shared: str, about: Sequence[Release] = ()
+    ) -> T:
+        """Compute for a member under the clock. A ledger that proved older meanwhile stops it.
+
+        What is computed for releases `about` single records takes as long as it takes: the time follows from the
+        records, of which one more would overrun. The work was estimated from public numbers before joining.
+        """
+        seconds = math.inf if any(release.protects_records for release in about) else membership.seconds
         try:
-            return self._run_clocked(membership.federation, what, compute, *shared, seconds=membership.seconds)
+            return self._run_clocked(membership.federation, what, compute, *shared, seconds=seconds)
         finally:
             self._older_ledger.require_none()
 
@@ -688,7 +707,9 @@ class Client:
         name = membership.preparation_name
         if self._preparations.load(name) is None:
             draw = self._randomness(0)
-            made = self._compute(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
+            made = self._compute(
+                membership, "the preparation", lambda: membership.prepare(plan, draw), name, about=releases
+            )
             self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._preparations.note_releases(name, ids(releases))

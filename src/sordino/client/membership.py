@@ -33,8 +33,14 @@ from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
+from sordino.recipe.grammar import origin_of
 from sordino.wire.messages import Plan
 
+OWN_READER = (
+    "own code reads the records in the client's own process (data.source, data.columns), and one record at which it "
+    "ended that process, hung or took all memory would silence the client, which the server sees: export the records "
+    "to an .npz or .csv file, and take shipped kinds of columns"
+)
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
 
@@ -50,9 +56,10 @@ class Membership:
         execution: Execution = LOOP,
         signing: Ed25519PrivateKey | None = None,
     ) -> None:
-        self.invitation, self._records = invitation, records
+        self.invitation, self._all_records = invitation, records
         self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
+        self._reads_by_own_code = origin_of(settings.data.source) == "function" or settings.data.own_columns
         self.recipe = _read(invitation, settings)
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)
@@ -69,21 +76,20 @@ class Membership:
                 self.recipe, self.method, blueprint.model, task, invitation.classes, invitation.shape
             )
         guard.check_sums(self.method, self.client)
-        self._held_out: OwnRecords | None = None
-        if (given := self.recipe.evaluation.private) is not None:
-            self._records, self._held_out = records.sides(given.share, self.recipe.seed)
         self.values = self.method.first_upload.values  #: of a report
         self.group = self.method.class_of(self.client)  #: this client's class of equal epsilon
         self._start: State = self.method.init()
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.sums
         self.posts = self.recipe.method.channel.posts  #: whether reports go to a shuffler service
-        self.seconds = settings.limits.seconds  #: that a round may take to compute
+        self.seconds = (
+            settings.limits.seconds
+        )  #: that a round may take to compute, where it does not protect single records
         self.pinned = sums and self.federation in settings.peers  #: whether the keys of all others are listed
         self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
         count = self.recipe.rounds.count * len(self.releases(self._plan(self.recipe.rounds.count)))
-        count += 0 if given is None else given.times(self.recipe.rounds.count)
+        count += 0 if self.evaluation is None else self.evaluation.spec.times(self.recipe.rounds.count)
         guard.require(Reason.LIMIT_ACCOUNTING, count, settings.limits.accounting, "releases to account for")
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
@@ -150,7 +156,7 @@ class Membership:
         if evaluation is None or not evaluation.due(round):
             raise self._not_in_recipe(f"the recipe asks for no evaluation after round {round}")
         self._check_content(plan, evaluation.plan(replace(self._start, round=round), self.federation))
-        return evaluation.releases(self.federation, round, self._dataset)
+        return self._own(evaluation.releases(self.federation, round))
 
     def _check_content(self, plan: Plan, expected: Plan) -> None:
         """Refuse a plan with other settings or tensors than the recipe has, or with numbers that are not finite."""
@@ -181,7 +187,14 @@ class Membership:
         own = self._releases(plan)[self.group]
         if not self.method.computes_records_apart(self._bench):
             own = tuple(_unproven(release) for release in own)
-        return tuple(replace(release, dataset=self._dataset) for release in own)
+        return self._own(own)
+
+    def _own(self, releases: Sequence[Release]) -> tuple[Release, ...]:
+        """Releases of these records, under the owner's name for them."""
+        named = (replace(release, dataset=self._dataset) for release in releases)
+        return tuple(
+            release.unproven_of_records(OWN_READER) if self._reads_by_own_code else release for release in named
+        )
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """What training asks of this client, round by round."""
@@ -193,7 +206,7 @@ class Membership:
         """Every evaluation that the recipe asks of this client, with the round that it follows."""
         if (evaluation := self.evaluation) is not None:
             for round in filter(evaluation.due, range(1, self.recipe.rounds.count + 1)):
-                yield round, evaluation.releases(self.federation, round, self._dataset)
+                yield round, self._own(evaluation.releases(self.federation, round))
 
     def everything(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """All that the recipe asks of this client, round by round, an evaluation with the round that it follows."""
@@ -279,6 +292,20 @@ class Membership:
         """The noisy counts of no records, for a client that failed before it scored a record, or overran."""
         assert self.evaluation is not None
         return self.evaluation.report(plan, None, draw, self.client)
+
+    @cached_property
+    def _sides(self) -> tuple[OwnRecords, OwnRecords | None]:
+        """The records to train on, and those that are set aside. No clock must end this: it takes each record."""
+        given = self.recipe.evaluation.private
+        return (self._all_records, None) if given is None else self._all_records.sides(given.share, self.recipe.seed)
+
+    @property
+    def _records(self) -> OwnRecords:
+        return self._sides[0]
+
+    @property
+    def _held_out(self) -> OwnRecords | None:
+        return self._sides[1]
 
     @cached_property
     def _data(self) -> ClientData | None:

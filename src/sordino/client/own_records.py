@@ -125,15 +125,6 @@ class OwnRecords:
         except InvalidInput as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: its constants do not fit: {error}") from None
 
-    def require_any(self, invitation: Invitation) -> None:
-        """Refuse to join a federation where there are records and none is what they should be in it."""
-        if self.left_out and not len(self):
-            raise Refused(
-                Reason.NOT_IN_RECIPE,
-                f"{invitation.federation} is about records of shape {list(invitation.shape)}, and none of yours can be "
-                f"read as one: {self.left_out[0]}",
-            )
-
     def check_columns(self, federation: str, agreed: ColumnRules) -> None:
         """Refuse a federation that makes other numbers of columns than these records' owner; no file is read."""
         mine, theirs = ([(name, rule.meaning()) for name, rule in rules.items()] for rules in (self.rules, agreed))

@@ -5,8 +5,12 @@
 
 The mod asks the ledger before the app is called, and sends what `private_training` computed in the place of the app's
 own reply: weights that are a function of the server's message and of noisy sums alone. These sums are those of
-`silo-dp` (learning/private_sgd.py), with the same guarantee: per-record gradients, one record at a time, clipped and
-rounded to a grid, over Poisson samples, plus discrete Gaussian noise. The app's optimiser moves the model by them.
+`silo-dp` (learning/private_sgd.py): per-record gradients, one record at a time, clipped and rounded to a grid, over
+Poisson samples, plus discrete Gaussian noise. The app's optimiser moves the model by them.
+
+The app's code computes on the records in the node's process. A record at which it raises anything adds nothing; one at
+which it ends the process, hangs or takes all memory leaves the server without a reply. So the loss of a record is
+`Infinite`, and `of_sums` says what it would be if no record did so.
 
 Servers need no line of Sordino's: replies look like the app's, and every client weighs alike.
 """
@@ -31,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from sordino.errors import InvalidInput
+from sordino.errors import STOPPING, InvalidInput
 from sordino.flower import require
 from sordino.flower.parcel import RECORD, WEIGHT, ModelArrays, Parcel
 from sordino.flower.privacy_mod import Mod, Next, PrivacyMod, Where, log, name_of, named_metrics, reply_of
@@ -41,7 +45,7 @@ from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, Records
 from sordino.learning.stacked_model import LOOP, StackedModel, probes
 from sordino.methods.silo_dp import RECORDS, REMEMBERS, WHAT
-from sordino.privacy.guarantee import Infinite, Release, check_count
+from sordino.privacy.guarantee import Guarantee, Release, check_count
 from sordino.privacy.ledger import ReportKey
 from sordino.randomness import Keystream
 
@@ -49,9 +53,14 @@ require()
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
 
+UNCONTAINED = (
+    "the app's own code computes on the records in the node's process, and one record at which it ended that process, "
+    "hung or took all memory would leave the server without a reply: let `sordino client` train a network that Sordino "
+    "ships"
+)
 UNDECLARED = (
-    "the app's model is its own code, and no test can show that what a record adds depends on that record alone: if it "
-    "keeps nothing from one record to the next and draws nothing, declare it with record_privacy(..., per_record=True)"
+    "nobody declared that the app's model keeps nothing from one record to the next and draws nothing "
+    f"(record_privacy(..., per_record=True)), and no test can show it; besides, {UNCONTAINED}"
 )
 NOT_TRAINED = (
     "the app answered without private_training(model, optimizer, loader), which record_privacy needs: call it once in "
@@ -92,8 +101,8 @@ def record_privacy(
     node has), the probability `sampling_rate` with which a record is in a step's batch, `steps` per message, and the L2
     norm `clip` of a record's gradient. The noise is `noise_multiplier` times clip, or the least that keeps `rounds`
     messages within (`epsilon`, `delta`). `per_record` declares that model, loss and data set treat every record by
-    itself, so that none is normalised by the mean of all, say; without it nothing is proven. `ledger`, `dataset` and
-    `metrics` are as in `local_privacy`.
+    itself, so that none is normalised by the mean of all, say. `ledger`, `dataset` and `metrics` are as in
+    `local_privacy`. The owner has to consent to the release: nothing is proven of it while a record can stop the app.
     """
     check_count("announced_size", announced_size)
     check_count("steps", steps)
@@ -142,11 +151,13 @@ class RecordPrivacy(PrivacyMod):
 
     def release(self, key: ReportKey, values: int) -> Release:
         """The trained model: all that DP-SGD's sums reveal of one record. Buffers count as if they were trained."""
+        found = Release(f"{name_of(key)}/{WHAT}", self.dataset, WHAT, self.of_sums(values))
+        return found.unproven_of_records(UNCONTAINED if self.per_record else UNDECLARED)
+
+    def of_sums(self, values: int) -> tuple[Guarantee, ...]:
+        """What the noisy sums of a reply reveal of one record, as long as no record keeps the reply from leaving."""
         training = _with_noise(self.training, self.target, values)
-        guarantees = tuple(training.guarantee(values, adjacency) for adjacency in RECORDS)
-        if not self.per_record:
-            guarantees = tuple(replace(each, loss=Infinite(UNDECLARED), basis="none") for each in guarantees)
-        return Release(f"{name_of(key)}/{WHAT}", self.dataset, WHAT, guarantees)
+        return tuple(training.guarantee(values, adjacency) for adjacency in RECORDS)
 
     def draw(self, message: Message, context: Context, call_next: Next, model: ModelArrays) -> Callable[[], Parcel]:
         """What `private_training` computed while the app was called; the app's own arrays are not looked at."""
@@ -360,7 +371,9 @@ class _RecordLoader:
         try:
             self._loader = loader() if callable(loader) else loader
             self._count = len(self._loader.dataset)  # type: ignore[arg-type]
-        except (Exception, SystemExit) as error:
+        except STOPPING:
+            raise
+        except BaseException as error:
             self._why = f"the data cannot be opened, or have no length ({type(error).__name__}: {error})"
 
     @property
@@ -377,7 +390,9 @@ class _RecordLoader:
         """What one record adds to a sum; an error that it causes must not end the training on all others."""
         try:
             found = sums(self._record(index))
-        except (Exception, SystemExit) as error:
+        except STOPPING:
+            raise
+        except BaseException as error:
             self._unused, self._why = self._unused + 1, f"{type(error).__name__}: {error}"
             return torch.zeros(1, dtype=torch.int64)
         self._used, self._loss = self._used + 1, self._loss + float(found.losses.sum())

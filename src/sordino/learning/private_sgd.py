@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sordino.errors import InvalidInput
+from sordino.errors import STOPPING, InvalidInput
 from sordino.learning import draws, linear_head
 from sordino.learning.draws import Stream
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
@@ -324,7 +324,9 @@ def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple
     """
     try:
         return stacked.gradients(parameters, {}, batch)
-    except (Exception, SystemExit):
+    except STOPPING:
+        raise
+    except BaseException:
         if stacked.execution.width > 1:
             raise
         return torch.full_like(parameters, math.nan), parameters.new_full((len(parameters),), math.nan)

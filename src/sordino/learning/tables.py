@@ -13,7 +13,7 @@ from typing import Protocol, TextIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import InvalidInput
+from sordino.errors import STOPPING, InvalidInput
 from sordino.learning.columns import MISSING, ColumnRules, ColumnSpec, WrongCell, float32_of
 from sordino.parts.shipped import SHIPPED
 
@@ -34,8 +34,10 @@ def read_apart(
     So no row decides about another one, whatever error it causes.
     """
     try:
-        yield read(rows)
-    except (Exception, SystemExit) as error:  # somebody's own rule may end its program at one record
+        found = read(rows)
+    except STOPPING:
+        raise
+    except BaseException as error:
         if left_out is None:
             raise
         if len(rows) > 1:
@@ -43,6 +45,8 @@ def read_apart(
                 yield from read_apart(part, read, left_out)
         else:
             left_out.append(str(error))
+    else:
+        yield found
 
 
 @dataclass

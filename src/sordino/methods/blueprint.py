@@ -27,11 +27,22 @@ else:
     models = lazy_module("sordino.learning.models")  # it loads PyTorch
 
 
-UNDECLARED = (
-    "the network, its loss or a kind of column is your own code, and no test can show that what a record adds depends "
-    "on that record alone: if it keeps nothing from one record to the next and draws nothing, declare it with "
-    "model.per_record = true"
+UNCONTAINED = (
+    "own code computes on the records in the client's own process, and one record at which it ended that process, hung "
+    "or took all memory would silence the client, which the server sees: take a network, a loss, kinds of columns and "
+    "an extractor that Sordino ships"
 )
+UNDECLARED = (
+    "nobody declared that own code keeps nothing from one record to the next and draws nothing (model.per_record), and "
+    f"no test can show it; besides, {UNCONTAINED}"
+)
+
+
+def unproven_code(recipe: Recipe) -> str | None:
+    """Why nothing is proven of single records that own code computes on; None where there is no such code."""
+    if not recipe.computes_by_own_code:
+        return None
+    return UNDECLARED if recipe.is_foreign else UNCONTAINED
 
 
 @dataclass(frozen=True)
@@ -157,4 +168,6 @@ def blueprint_of(
     return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own, task), seen
 
 
-__all__ = ["UNDECLARED", "Blueprint", "Statistics", "blueprint_of", "model_as_built"]
+__all__ = [
+    "UNCONTAINED", "UNDECLARED", "Blueprint", "Statistics", "blueprint_of", "model_as_built", "unproven_code",
+]  # fmt: skip

@@ -40,7 +40,7 @@ from sordino.learning.tasks import CLASSES_ALONE
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, offering
-from sordino.methods.blueprint import Blueprint
+from sordino.methods.blueprint import UNCONTAINED, Blueprint
 from sordino.methods.extractor_tables import ExtractorSpec
 from sordino.methods.interface import (
     DATASET,
@@ -220,7 +220,8 @@ class Ldpfl(Method):
 
     def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
         group = 1 if self.extractor.public else self._most
-        return self.records.releases(f"{federation}/0", DATASET, client, group)
+        found = self.records.releases(f"{federation}/0", DATASET, client, group)
+        return tuple(own.unproven_of_records(UNCONTAINED) for own in found) if self.spec.extractor.is_own else found
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, self.trained_on(cohort, bench), draw, bench)  # DNN_i, on {RND_q} and labels

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, Field
 
 from sordino.learning.training_tables import Training
 from sordino.parts.lazy import lazy_module
-from sordino.parts.registry import allowed_model
-from sordino.parts.shipped import MODELS
+from sordino.parts.registry import allowed_model, own_address
+from sordino.parts.shipped import MODELS, SHIPPED
 from sordino.parts.tables import Count, Found, Numbers, Options, Positives, Spec, reads, tag
 from sordino.parts.toml import shown
 
@@ -36,6 +36,13 @@ else:
 
 class ExtractorSpec(Spec):
     """What makes features of records."""
+
+    @property
+    def is_own(self) -> bool:
+        """True if code other than Sordino's makes them: the extractor itself, or the network in it."""
+        network = getattr(self, "model", None)
+        own_network = network not in (None, *MODELS) and own_address("model", network) is not None
+        return self.kind not in SHIPPED["extractor"] or own_network
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sordino.errors import InvalidInput
+from sordino.errors import STOPPING, InvalidInput
 from sordino.learning import imagenet, models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
@@ -297,22 +297,28 @@ def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int, piec
     """int16 `[n, width]`, a few records at a time: their features in floats are never there all together."""
     found = torch.empty(len(x), form.width, dtype=torch.int16, device=x.device)
     for first in range(0, len(x), piece):
-        made = _features_or_none(extractor, x[first : first + piece])
+        made = _features_or_none(extractor, x[first : first + piece], {})
         found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
         if form.scores:
             found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
     return found
 
 
-def _features_or_none(extractor: Extractor, x: Tensor) -> Tensor:
-    """Features of some records; those of one that has none are 0: that it is there must not stop the others."""
+def _features_or_none(extractor: Extractor, x: Tensor, kept: ClientState) -> Tensor:
+    """Features of some records; those of one that has none are 0: that it is there must not stop the others.
+
+    Whatever is raised counts, memory that runs out included: what shipped extractors need follows from shapes alone. A
+    GPU, where simulations alone compute, has to take smaller pieces.
+    """
     try:
-        return extractor(x, {}).reshape(len(x), extractor.features + extractor.scores)
-    except torch.OutOfMemoryError:
+        return extractor(x, kept).reshape(len(x), extractor.features + extractor.scores)
+    except STOPPING:
         raise
-    except Exception:
+    except BaseException as error:
+        if isinstance(error, torch.OutOfMemoryError) and x.device.type != "cpu":
+            raise
         if len(x) > 1:
-            return torch.cat([_features_or_none(extractor, x[place : place + 1]) for place in range(len(x))])
+            return torch.cat([_features_or_none(extractor, x[at : at + 1], kept) for at in range(len(x))])
         return torch.zeros(1, extractor.features + extractor.scores, device=x.device)
 
 
@@ -386,8 +392,7 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     """
     found = torch.empty(len(x), extractor.features)
     for first in range(0, len(x), piece):
-        # a client whose network fails tells nobody: it sends zeros
-        found[first : first + piece] = torch.nan_to_num(extractor(x[first : first + piece], kept))
+        found[first : first + piece] = torch.nan_to_num(_features_or_none(extractor, x[first : first + piece], kept))
     return found.numpy()
 
 

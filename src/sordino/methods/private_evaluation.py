@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import InvalidInput
+from sordino.errors import STOPPING, InvalidInput
 from sordino.learning.tasks import CLASSIFICATION, MULTI_LABEL, LearningTask, Regression
 from sordino.mechanisms.noisy_counts import RECORDS, NoisyCounts
-from sordino.methods.blueprint import UNDECLARED
+from sordino.methods.blueprint import UNCONTAINED, unproven_code
 from sordino.methods.interface import DATASET, PARAMETERS, Method, State
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
@@ -113,8 +112,12 @@ class Tallying:
         """
         found = np.zeros(self.cells + self.amounts, np.int64)
         for one, label in zip(x, y, strict=True):
-            with suppress(Exception, SystemExit):
+            try:
                 found += self.of_record(answer(one[None].clone()), label[None].clone(), weight, loss)
+            except STOPPING:
+                raise
+            except BaseException:
+                continue
         return found
 
     def of_record(self, scores: Tensor, y: Tensor, weight: int, loss: Loss) -> Counts:
@@ -210,8 +213,8 @@ class PrivateEvaluation:
         self.counts = NoisyCounts.within(
             self.tallying.cells, self.tallying.amounts, epsilon=target.epsilon, delta=target.delta, times=times
         )
-        self._unproven = method.unproven or (UNDECLARED if recipe.is_foreign else None)
-        if self._unproven is None and recipe.computes_by_own_code and self._remembers(task, shape):
+        self._unproven = method.unproven or unproven_code(recipe)
+        if self._unproven == UNCONTAINED and self._remembers(task, shape):
             self._unproven = REMEMBERS
 
     def due(self, round: int) -> bool:
@@ -242,12 +245,12 @@ class PrivateEvaluation:
 
     # --- client
 
-    def releases(self, federation: str, round: int, dataset: str = DATASET) -> tuple[Release, ...]:
+    def releases(self, federation: str, round: int) -> tuple[Release, ...]:
         """What a report on the plan of this round tells of its client."""
         guarantees = tuple(self.counts.guarantee(adjacency) for adjacency in RECORDS)
         if self._unproven is not None:
             guarantees = tuple(replace(own, loss=Infinite(self._unproven), basis="none") for own in guarantees)
-        return (Release(f"{federation}/{round}/{WHAT}", dataset, WHAT, guarantees),)
+        return (Release(f"{federation}/{round}/{WHAT}", DATASET, WHAT, guarantees),)
 
     def report(self, plan: Plan, data: ClientData | None, draw: Draw, client: int) -> bytes:
         """The noisy counts of one client's held-out records; of none, the noise alone."""

@@ -47,7 +47,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.tasks import CLASSES_ALONE, MOST_CLASSES
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
-from sordino.methods.blueprint import UNDECLARED, Blueprint
+from sordino.methods.blueprint import Blueprint, unproven_code
 from sordino.methods.extractor_tables import ExtractorSpec, ScatteringExtractorSpec
 from sordino.methods.hybrid_one import in_ring
 from sordino.methods.interface import (
@@ -398,7 +398,7 @@ class PrivateHead(Method):
             raise InvalidInput(many)
         self.form = unit_vectors.Form(*extractor.shape, spec.groups, spec.roots, extractor.scores)
         self.extractor, self.classes = extractor, blueprint.classes
-        self.unproven = UNDECLARED if blueprint.recipe.is_foreign else _obstacle(extractor, blueprint.input_shape)
+        self.unproven = _obstacle(extractor, blueprint.input_shape) or unproven_code(blueprint.recipe)
         epsilons = blueprint.recipe.epsilons()
         assert epsilons is not None
         self.strengths = sorted(set(epsilons))

@@ -25,7 +25,7 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
-from sordino.methods.blueprint import UNDECLARED, Blueprint
+from sordino.methods.blueprint import Blueprint, unproven_code
 from sordino.methods.fedavg import unseen_norm
 from sordino.methods.interface import DATASET, PARAMETERS, Bench, Cohort, LocalView, Method, Reported, State
 from sordino.methods.robust import aggregate
@@ -183,7 +183,7 @@ class SiloDp(Method):
         start, labels = torch.from_numpy(blueprint.initial), task.numbered(np.array([0, 1]), blueprint.classes)
         own, labelled = given.is_own or given.own_loss, torch.from_numpy(labels)
         remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, shape, labelled)
-        self.unproven = REMEMBERS if remembers else UNDECLARED if blueprint.recipe.is_foreign else None
+        self.unproven = REMEMBERS if remembers else unproven_code(blueprint.recipe)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"

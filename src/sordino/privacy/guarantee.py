@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeVar
 
@@ -67,6 +67,11 @@ class Adjacency(StrEnum):
     RECORD_REPLACE = "record (replace)"  #: one record exchanged for another
     RECORD_ADD_REMOVE = "record (add/remove)"  #: one record present or absent
     CLIENT = "client"  #: everything one client sends in the releases accounted for
+
+    @property
+    def of_records(self) -> bool:
+        """True if a single record, or a part of one, is what differs."""
+        return self in (Adjacency.LABEL, Adjacency.RECORD_REPLACE, Adjacency.RECORD_ADD_REMOVE)
 
 
 def as_adjacency(given: object) -> Adjacency:
@@ -328,6 +333,21 @@ class Release:
             raise InvalidInput(
                 f"release {self.id!r} has no guarantee; a release without a proof carries Infinite(why), never nothing"
             )
+
+    @property
+    def protects_records(self) -> bool:
+        """True if something finite is proven of single records."""
+        return any(own.adjacency.of_records and not isinstance(own.loss, Infinite) for own in self.guarantees)
+
+    def unproven_of_records(self, why: str) -> Release:
+        """The same release with nothing proven of single records."""
+        lost = Infinite(why)
+        return replace(
+            self,
+            guarantees=tuple(
+                replace(own, loss=lost, basis="none") if own.adjacency.of_records else own for own in self.guarantees
+            ),
+        )
 
 
 @dataclass(frozen=True)

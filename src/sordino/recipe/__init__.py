@@ -147,13 +147,18 @@ class Recipe(Sections):
 
     @property
     def computes_by_own_code(self) -> bool:
-        """Whether code other than Sordino's computes what a record adds to a sum: a network, a loss or a column."""
+        """True if other code than Sordino's computes what a record adds: a network, loss, column or extractor."""
+        extractor = getattr(self.method, "extractor", None)
+        return self._learns_by_own_code or (extractor is not None and extractor.is_own)
+
+    @property
+    def _learns_by_own_code(self) -> bool:
         return self.model.is_own or self.model.own_loss or self.data.own_columns
 
     @property
     def is_foreign(self) -> bool:
-        """Whether such code does, and nobody declared that it treats each record by itself."""
-        return self.computes_by_own_code and not self.model.per_record
+        """True if nobody declared that own code treats each record by itself; an extractor's `elsewhere` does."""
+        return self._learns_by_own_code and not self.model.per_record
 
     @property
     def fingerprint(self) -> str:

@@ -218,8 +218,8 @@ class Model(TomlTable):
     per_record: bool = Field(
         default=False,
         description="you declare that your own network, loss and kinds of columns compute each record by itself: they "
-        "keep nothing from one record to the next and draw nothing at random. No test can show it, so without it "
-        "private training proves nothing",
+        "keep nothing from one record to the next and draw nothing at random. No test can show it. Of own code nothing "
+        "is proven even so: one record may end it",
     )
     buffers: Literal["refuse", "local", "release"] = Field(
         default="refuse",
