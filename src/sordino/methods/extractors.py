@@ -10,6 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
 from sordino.learning import imagenet, models
+from sordino.learning.alone import Alone, beside
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
 from sordino.learning.linear_head import whole_scores
@@ -47,6 +50,11 @@ class Extractor(ABC):
     public: bool  #: whether it knows nothing of anybody's records
     scores: int = 0  #: that lie behind the features of one record, for a head that adds to them
     exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
+
+    @cached_property
+    def alone(self) -> Alone:
+        """Computes one record after another."""
+        return Alone()
 
     @property
     def features(self) -> int:
@@ -220,6 +228,10 @@ class NetworkExtractor(Extractor):
                 f"gives {list(given)}: leave it out, and a head is trained from nothing"
             )
 
+    @cached_property
+    def alone(self) -> Alone:
+        return Alone(self._module)
+
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         module = self._module.to(x.device)
         with torch.no_grad():
@@ -296,11 +308,12 @@ class RecordHead(WhitenedHead):
 def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int, piece: int = PIECE) -> Tensor:
     """int16 `[n, width]`, a few records at a time: their features in floats are never there all together."""
     found = torch.empty(len(x), form.width, dtype=torch.int16, device=x.device)
-    for first in range(0, len(x), piece):
-        made = _features_or_none(extractor, x[first : first + piece])
-        found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
-        if form.scores:
-            found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
+    with extractor.alone if piece == ALONE else nullcontext(beside) as compute:
+        for first in range(0, len(x), piece):
+            made = compute(partial(_features_or_none, extractor), x[first : first + piece])
+            found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
+            if form.scores:
+                found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
     return found
 
 
@@ -385,9 +398,10 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     One at a time (`ALONE`), those of an extractor that is not exact do not depend on the other records either.
     """
     found = torch.empty(len(x), extractor.features)
-    for first in range(0, len(x), piece):
-        # a client whose network fails tells nobody: it sends zeros
-        found[first : first + piece] = torch.nan_to_num(extractor(x[first : first + piece], kept))
+    with extractor.alone if piece == ALONE else nullcontext(beside) as compute:
+        for first in range(0, len(x), piece):
+            # a client whose network fails tells nobody: it sends zeros
+            found[first : first + piece] = torch.nan_to_num(compute(partial(extractor, kept=kept), x[first : first + piece]))
     return found.numpy()
 
 
@@ -396,7 +410,8 @@ def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
     both = probes(shape)
     one, other = both[:1], both[1:]
     try:
-        found = [extractor(x, {}) for x in (one, other, one, one, both)]
+        with Alone():
+            found = [extractor(x, {}) for x in (one, other, one, one, both)]
     except Exception:
         return True
     beside = torch.allclose(found[4], torch.cat(found[:2]), rtol=1e-2, atol=1e-2 * float(found[4].abs().max()))
