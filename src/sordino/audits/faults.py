@@ -13,10 +13,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sordino.audits import channels, training
+from sordino.audits import channels, linear_heads, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
 from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
@@ -24,6 +25,8 @@ from sordino.channels import secagg
 from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Shuffled
 from sordino.learning import draws, private_sgd
+from sordino.learning.alone import ALIGNMENT, Alone
+from sordino.learning.cohort import ClientData
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
     BitRandomizer,
@@ -43,8 +46,13 @@ from sordino.mechanisms.cases import DEEP, DELTA, WIDE, Specimen
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
+from sordino.methods.blueprint import blueprint_of
+from sordino.methods.extractors import OrientedExtractor
+from sordino.methods.interface import ClientState
+from sordino.methods.private_head import PrivateHead
 from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
+from sordino.recipe import Recipe
 
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
@@ -386,6 +394,38 @@ def _small_shares() -> list[Subject]:
     return _while_broken(subjects, private_sgd, "integer_noise", lambda honest: lambda *given: less(honest(*given)))
 
 
+# --- broken features --------------------------------------------------------------------------------------------------
+
+
+def _by_address(honest: Function) -> Function:
+    """Features as a library makes them that takes another path for another address modulo 64."""
+
+    def features(self: OrientedExtractor, x: Tensor, kept: ClientState) -> Tensor:
+        found: Tensor = honest(self, x, kept)
+        found[:, 0] += x.data_ptr() % ALIGNMENT
+        return found
+
+    return features
+
+
+def head_by_address() -> list[Subject]:
+    """Second moments of features that depend on the address at which a record is computed; records have 100 bytes."""
+    extractor = {"kind": "oriented", "orientations": 2, "cells": 2}
+    recipe = Recipe.load("proven-digits").with_({"method.extractor": extractor, "rounds.count": 2})
+    shape, rng = (1, 5, 5), np.random.default_rng(1)
+    method = recipe.method.build(blueprint_of(recipe, shape, 10, (100,) * recipe.number_of_clients)[0])
+    assert isinstance(method, PrivateHead)
+    x = torch.from_numpy(rng.random((linear_heads.FEW, *shape), np.float32))
+    data = ClientData(x, torch.from_numpy(rng.integers(0, 10, len(x))))
+    return _while_broken(linear_heads.sums(method, 0, data, "audit")[:1], OrientedExtractor, "__call__", _by_address)
+
+
+def _features_in_place() -> list[Subject]:
+    """The same, records being computed one at a time where they lie."""
+    in_place = lambda _: lambda _, function, *tensors: function(*tensors)  # noqa: E731
+    return _while_broken(head_by_address(), Alone, "_of_record", in_place)
+
+
 # --- broken channels --------------------------------------------------------------------------------------------------
 
 
@@ -458,4 +498,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
+    Fault("features made where rows lie in memory", "private head", _features_in_place),
 )

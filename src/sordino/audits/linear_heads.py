@@ -262,20 +262,23 @@ def _sums(method: PrivateHead, silo: int, shares: int, plan: Plan, worlds: tuple
 
 def subjects(run: FinishedRun, silo: int) -> list[Subject]:
     """The noise of both sums, of one silo's reports and of as many as share it, with checks of what records add."""
-    method, found = method_of(run), []
+    return sums(method_of(run), silo, _real(run, silo), run.recipe.name)
+
+
+def sums(method: PrivateHead, silo: int, data: ClientData, name: str) -> list[Subject]:
+    """The same of any method and records."""
+    found = []
+    few = ClientData(data.x[:FEW], data.y[:FEW], key=0)
     for round in (1, 2) if method.budgeting.moments is not None else (1,):
-        plan = method.plan(replace(method.init(), round=round - 1), run.recipe.name)
+        plan = method.plan(replace(method.init(), round=round - 1), name)
         (release,) = method.releases(plan)[method.class_of(silo)]
         if any(isinstance(g.loss, PoissonGaussian) for g in release.guarantees):
-            found += _noises(run, silo, plan, release)
+            found += _noises(method, silo, few, plan, release)
     return found
 
 
-def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[Subject]:
-    method = method_of(run)
-    part, group = method.stage(plan), method.class_of(silo)
-    data = _real(run, silo)
-    few, bench = ClientData(data.x[:FEW], data.y[:FEW], key=0), Bench()
+def _noises(method: PrivateHead, silo: int, few: ClientData, plan: Plan, release: Release) -> list[Subject]:
+    part, group, bench = method.stage(plan), method.class_of(silo), Bench()
     rows = {n: max(FEWEST_SUMS, rows_for(part.values) // n) for n in (1, method.budgeting.shares)}
 
     def draw(shares: int, seed: int) -> Sample:
@@ -321,20 +324,22 @@ def _holds(part: NoisySum, scale: float, loss: PoissonGaussian, shares: int) -> 
 
 
 def neighbours(method: PrivateHead, plan: Plan, group: int, data: ClientData) -> Check:
-    """Whether the last record, made far larger, moves a sum by at most its bound, whatever the others are.
+    """Whether the first record, made far larger, moves a sum by at most its bound, whatever the others are.
 
-    Where whole clients are protected: whether the sum of all is within that bound.
+    Without it, the others lie elsewhere in memory. Where whole clients are protected: whether the sum of all is within
+    that bound.
     """
     part, bench = method.stage(plan), Bench(LOOP)  # as real clients compute
     most = part.sensitivity * method.scales[group] * (1 + 2.0**-50)
-    far = ClientData(torch.cat([data.x[:-1], data.x[-1:] * HUGE]), data.y)
+    far = ClientData(torch.cat([data.x[:1] * HUGE, data.x[1:]]), data.y)
     everyone = method.exact(plan, group, far, bench)
     moved: Sequence[Int64s] = [everyone]
     if method.spec.protects == "record":
-        alone = method.exact(plan, group, ClientData(far.x[-1:], far.y[-1:]), bench)
+        alone = method.exact(plan, group, ClientData(far.x[:1], far.y[:1]), bench)
         moved = [alone]
         if len(data) > 1:
-            moved = [everyone - method.exact(plan, group, ClientData(far.x[:-1], far.y[:-1]), bench), alone]
+            others = ClientData(far.x[1:].clone(), far.y[1:])
+            moved = [everyone - method.exact(plan, group, others, bench), alone]
     longest = max(math.sqrt(int(np.square(way.astype(object)).sum())) for way in moved)
     where = [f"length {longest:,.1f} of at most {most:,.1f}"] if longest > most else []
     where += ["what a record adds changes with the others"] if len({way.tobytes() for way in moved}) > 1 else []

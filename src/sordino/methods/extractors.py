@@ -400,8 +400,9 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     found = torch.empty(len(x), extractor.features)
     with extractor.alone if piece == ALONE else nullcontext(beside) as compute:
         for first in range(0, len(x), piece):
+            made = compute(partial(extractor, kept=kept), x[first : first + piece])
             # a client whose network fails tells nobody: it sends zeros
-            found[first : first + piece] = torch.nan_to_num(compute(partial(extractor, kept=kept), x[first : first + piece]))
+            found[first : first + piece] = torch.nan_to_num(made)
     return found.numpy()
 
 
