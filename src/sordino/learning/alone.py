@@ -110,11 +110,13 @@ class Alone:
     def _of_record(self, function: Compute, *tensors: Tensor) -> Any:
         """What a function gives for copies of a record's tensors."""
         self._begin()
-        return function(*(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors))
+        try:
+            return function(*(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors))
+        finally:
+            _settle()
 
     def _begin(self) -> None:
-        for _, put, value in (*OF_THREAD, *OF_PROCESS):
-            put(value)
+        _settle()
         for _, _, begin in GENERATORS:
             begin()
         self._put_back()
@@ -126,6 +128,11 @@ class Alone:
         with torch.no_grad():
             for tensor, values in self._tensors:
                 tensor.copy_(values)
+
+
+def _settle() -> None:
+    for _, put, value in (*OF_THREAD, *OF_PROCESS):
+        put(value)
 
 
 def beside(function: Compute, *tensors: Tensor) -> Any:
