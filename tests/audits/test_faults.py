@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sordino.audits import catalogue, training
-from sordino.audits.faults import FAULTS, TRAINED_ROUNDS, attempt, head_by_address
+from sordino.audits.faults import FAULTS, TRAINED_ROUNDS, attempt, by_address
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.mechanisms import subjects as mechanism_subjects
 from sordino.mechanisms import mechanism_named
@@ -51,7 +51,7 @@ BY = {
     "self-mask missing": "distribution",
     "shuffler off: order kept": "frequencies by coordinate",
     "shuffler: one order for all rounds": "frequencies by coordinate",
-    "features made where rows lie in memory": "neighbours",
+    "records computed where they lie in memory": "neighbours",
 }
 
 
@@ -77,8 +77,8 @@ def test_faults_near_the_limit_are_caught_with_other_seeds(name, seed):
     assert attempt(fault, seed).caught
 
 
-def test_an_extractor_that_depends_on_addresses_passes_where_each_record_has_an_array_of_its_own():
-    (own,) = head_by_address()
+def test_a_library_that_depends_on_addresses_passes_where_each_record_has_an_array_of_its_own():
+    (own,) = by_address()
     assert inspect_one(own, 2, level(0)).passed
 
 

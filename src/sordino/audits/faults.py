@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sordino.audits import channels, linear_heads, training
+from sordino.audits import channels, evaluation, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
 from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
@@ -26,7 +26,6 @@ from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Shuffled
 from sordino.learning import draws, private_sgd
 from sordino.learning.alone import ALIGNMENT, Alone
-from sordino.learning.cohort import ClientData
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
     BitRandomizer,
@@ -46,13 +45,8 @@ from sordino.mechanisms.cases import DEEP, DELTA, WIDE, Specimen
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
-from sordino.methods.blueprint import blueprint_of
-from sordino.methods.extractors import OrientedExtractor
-from sordino.methods.interface import ClientState
-from sordino.methods.private_head import PrivateHead
 from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
-from sordino.recipe import Recipe
 
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
@@ -394,36 +388,26 @@ def _small_shares() -> list[Subject]:
     return _while_broken(subjects, private_sgd, "integer_noise", lambda honest: lambda *given: less(honest(*given)))
 
 
-# --- broken features --------------------------------------------------------------------------------------------------
+# --- records that are not alone ---------------------------------------------------------------------------------------
 
 
-def _by_address(honest: Function) -> Function:
-    """Features as a library makes them that takes another path for another address modulo 64."""
+def by_address() -> list[Subject]:
+    """Private evaluation with a library that takes another path for a record at another address modulo 64."""
 
-    def features(self: OrientedExtractor, x: Tensor, kept: ClientState) -> Tensor:
-        found: Tensor = honest(self, x, kept)
-        found[:, 0] += x.data_ptr() % ALIGNMENT
-        return found
+    def broken(honest: Function) -> Function:
+        def answers(*given: object) -> Function:
+            answer = honest(*given)
+            return lambda one: answer(one) + one.data_ptr() % ALIGNMENT * torch.eye(len(evaluation.NAMES))[:1]
 
-    return features
+        return answers
 
-
-def head_by_address() -> list[Subject]:
-    """Second moments of features that depend on the address at which a record is computed; records have 100 bytes."""
-    extractor = {"kind": "oriented", "orientations": 2, "cells": 2}
-    recipe = Recipe.load("proven-digits").with_({"method.extractor": extractor, "rounds.count": 2})
-    shape, rng = (1, 5, 5), np.random.default_rng(1)
-    method = recipe.method.build(blueprint_of(recipe, shape, 10, (100,) * recipe.number_of_clients)[0])
-    assert isinstance(method, PrivateHead)
-    x = torch.from_numpy(rng.random((linear_heads.FEW, *shape), np.float32))
-    data = ClientData(x, torch.from_numpy(rng.integers(0, 10, len(x))))
-    return _while_broken(linear_heads.sums(method, 0, data, "audit")[:1], OrientedExtractor, "__call__", _by_address)
+    return _while_broken(evaluation.private_evaluation(1_000), evaluation, "answers_alone", broken)
 
 
-def _features_in_place() -> list[Subject]:
-    """The same, records being computed one at a time where they lie."""
+def _where_they_lie() -> list[Subject]:
+    """The same, records being computed one at a time, but not in arrays of their own."""
     in_place = lambda _: lambda _, function, *tensors: function(*tensors)  # noqa: E731
-    return _while_broken(head_by_address(), Alone, "_of_record", in_place)
+    return _while_broken(by_address(), Alone, "_of_record", in_place)
 
 
 # --- broken channels --------------------------------------------------------------------------------------------------
@@ -498,5 +482,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
-    Fault("features made where rows lie in memory", "private head", _features_in_place),
+    Fault("records computed where they lie in memory", "private evaluation", _where_they_lie),
 )

@@ -262,23 +262,20 @@ def _sums(method: PrivateHead, silo: int, shares: int, plan: Plan, worlds: tuple
 
 def subjects(run: FinishedRun, silo: int) -> list[Subject]:
     """The noise of both sums, of one silo's reports and of as many as share it, with checks of what records add."""
-    return sums(method_of(run), silo, _real(run, silo), run.recipe.name)
-
-
-def sums(method: PrivateHead, silo: int, data: ClientData, name: str) -> list[Subject]:
-    """The same of any method and records."""
-    found = []
-    few = ClientData(data.x[:FEW], data.y[:FEW], key=0)
+    method, found = method_of(run), []
     for round in (1, 2) if method.budgeting.moments is not None else (1,):
-        plan = method.plan(replace(method.init(), round=round - 1), name)
+        plan = method.plan(replace(method.init(), round=round - 1), run.recipe.name)
         (release,) = method.releases(plan)[method.class_of(silo)]
         if any(isinstance(g.loss, PoissonGaussian) for g in release.guarantees):
-            found += _noises(method, silo, few, plan, release)
+            found += _noises(run, silo, plan, release)
     return found
 
 
-def _noises(method: PrivateHead, silo: int, few: ClientData, plan: Plan, release: Release) -> list[Subject]:
-    part, group, bench = method.stage(plan), method.class_of(silo), Bench()
+def _noises(run: FinishedRun, silo: int, plan: Plan, release: Release) -> list[Subject]:
+    method = method_of(run)
+    part, group = method.stage(plan), method.class_of(silo)
+    data = _real(run, silo)
+    few, bench = ClientData(data.x[:FEW], data.y[:FEW], key=0), Bench()
     rows = {n: max(FEWEST_SUMS, rows_for(part.values) // n) for n in (1, method.budgeting.shares)}
 
     def draw(shares: int, seed: int) -> Sample:
