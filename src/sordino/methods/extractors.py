@@ -261,6 +261,10 @@ class ImageNetExtractor(Extractor):
         self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
         self._network = imagenet.load()
 
+    @cached_property
+    def alone(self) -> Alone:
+        return Alone(self._network)
+
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         pixels = x * self._std.to(x.device) + self._mean.to(x.device)
         features: Tensor = self._network.to(x.device)(pixels)
