@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -305,9 +304,44 @@ def test_gradients_are_those_without_the_record_at_which_a_network_leaves_someth
     assert torch.equal(total([0, 2, 3, 4]) + total([1]), alone)
 
 
-def test_own_code_that_warns_or_fails_leaves_the_settings_as_they_were() -> None:
-    before = torch.get_num_threads()
-    with warnings.catch_warnings(), pytest.raises(ValueError, match="here"), Alone() as compute:
-        compute(lambda: (_ for _ in ()).throw(ValueError("here")))
-    assert torch.get_num_threads() == before
+def _scripted() -> nn.Module:
+    found: nn.Module = torch.jit.script(nn.Sequential(nn.Linear(25, 4), nn.LayerNorm(4)))
+    return found
+
+
+def _attention() -> nn.Module:
+    return nn.Sequential(nn.Unflatten(1, (1, 25)), nn.TransformerEncoderLayer(25, 5, 8, batch_first=True)).eval()
+
+
+def _normed() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Linear(25, 4))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("make", [_scripted, _attention, _normed])
+def test_networks_of_every_making_are_put_back(make: Callable[[], nn.Module]) -> None:
+    module, x = make(), records(2, 25)
+    with torch.no_grad():
+        wanted = [module(x[k : k + 1]) for k in range(2)]
+    weight = next(iter(module.parameters()))
+
+    def change(one: Tensor) -> Tensor:
+        found: Tensor = module(one)
+        with torch.no_grad():
+            weight.add_(1)
+        return found.detach()
+
+    with Alone(module) as compute:
+        found = [compute(change, x[k : k + 1]) for k in (0, 1, 0)]
+    assert all(map(torch.allclose, found, (*wanted, wanted[0])))
+    assert torch.equal(found[0], found[2])
+
+
+def test_code_that_fails_leaves_the_settings_as_they_were() -> None:
+    def function(one: Tensor) -> None:
+        torch.set_default_dtype(torch.float64)
+        raise ValueError("here")
+
+    with pytest.raises(ValueError, match="here"), Alone() as compute:
+        compute(function, torch.ones(1))
     assert torch.get_default_dtype() == torch.float32

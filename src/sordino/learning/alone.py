@@ -85,7 +85,7 @@ class Alone:
     def __init__(self, module: nn.Module | None = None) -> None:
         parts = () if module is None else tuple(module.modules())
         own = [each for part in parts for each in (part.__dict__, part._parameters, part._buffers)]
-        self._attributes = [(each, dict(each)) for each in own]
+        self._attributes = [(each, dict(each)) for each in own if isinstance(each, dict)]  # TorchScript has no others
         tensors = () if module is None else chain(module.parameters(), module.buffers())
         self._tensors = [(tensor, tensor.detach().clone()) for tensor in tensors]
         self._own: tuple[Callable[[], object], ...] = ()
