@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sordino.audits import catalogue, training
-from sordino.audits.faults import FAULTS, TRAINED_ROUNDS, attempt
+from sordino.audits.faults import FAULTS, TRAINED_ROUNDS, attempt, by_address
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.mechanisms import subjects as mechanism_subjects
 from sordino.mechanisms import mechanism_named
@@ -56,6 +56,7 @@ BY = {
     "DP-SGD: sampling rate x 1.02": "sampling threshold",
     "two names of one row have two budgets": "guarantee",
     "DP-SGD: one record silences a silo": "neighbours",
+    "records computed where they lie in memory": "neighbours",
 }
 
 
@@ -79,6 +80,11 @@ def test_a_planted_fault_is_caught(fault):
 def test_faults_near_the_limit_are_caught_with_other_seeds(name, seed):
     (fault,) = (one for one in FAULTS if one.name.startswith(name))
     assert attempt(fault, seed).caught
+
+
+def test_a_library_that_depends_on_addresses_passes_where_each_record_has_an_array_of_its_own():
+    (own,) = by_address()
+    assert inspect_one(own, 2, level(0)).passed
 
 
 @pytest.mark.parametrize("name", [*catalogue.audited(), *catalogue.PROGRAMS])

@@ -18,9 +18,14 @@ from sordino.audits.inspection import inspect_one, level
 from sordino.audits.lower_bound import VIOLATED
 from sordino.audits.lower_bound import run as attack
 from sordino.audits.silos import judged, views_of
+from sordino.learning.alone import ALIGNMENT, Alone
+from sordino.learning.cohort import ClientData
 from sordino.methods import private_head
+from sordino.methods.blueprint import blueprint_of
+from sordino.methods.extractors import OrientedExtractor
 from sordino.methods.private_head import PrivateHead
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian, summed
+from sordino.recipe import Recipe
 from sordino.runs.execution import one_thread
 from sordino.runs.simulation import run
 from tests.audits.runs import small
@@ -46,6 +51,30 @@ def failed(finished: FinishedRun) -> set[tuple[str, str]]:
     with one_thread():
         found = [inspect_one(one, 1, level(0)) for one in linear_heads.subjects(finished, 0)]
     return {(one.subject, look.check) for one in found for look in one.failed}
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_features_that_depend_on_where_a_record_lies_are_caught(
+    monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
+    """Of records of 100 bytes, unless each is computed in an aligned array of its own."""
+    extractor = {"kind": "oriented", "orientations": 2, "cells": 2}
+    recipe = Recipe.load("proven-digits").with_({"method.extractor": extractor, "rounds.count": 2})
+    shape, make = (1, 5, 5), OrientedExtractor.__call__
+    method = recipe.method.build(blueprint_of(recipe, shape, 10, (100,) * recipe.number_of_clients)[0])
+
+    def by_address(self: OrientedExtractor, x: torch.Tensor, kept: Any) -> torch.Tensor:
+        found = make(self, x, kept)
+        found[:, 0] += x.data_ptr() % ALIGNMENT
+        return found
+
+    monkeypatch.setattr(OrientedExtractor, "__call__", by_address)
+    if in_place:
+        monkeypatch.setattr(Alone, "_of_record", lambda _, function, *tensors: function(*tensors))
+    x = torch.rand(5, *shape, generator=torch.Generator().manual_seed(1))
+    plan = method.plan(method.init(), "test")
+    found = linear_heads.neighbours(method, plan, 0, ClientData(x, torch.arange(5)))
+    assert (found.p == 0) is in_place
 
 
 def noise_changed(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:

@@ -316,6 +316,25 @@ def test_every_record_is_sampled_by_chance(tmp_path):
 # --- what does not leave ----------------------------------------------------------------------------------------------
 
 
+def test_each_record_is_loaded_in_a_process_as_no_other_left_it(tmp_path):
+    """Its data set may compute, and a record may make it change how everything is computed."""
+    noticed, before = set(), (torch.get_num_threads(), torch.get_default_dtype())
+
+    class Leaving(TensorDataset):
+        def __getitem__(self, index):
+            noticed.add((torch.get_num_threads(), torch.get_default_dtype()))
+            torch.set_num_threads(2)
+            torch.set_default_dtype(torch.float64)
+            return super().__getitem__(index)
+
+    loader = DataLoader(Leaving(*digits().dataset.tensors), batch_size=10)
+    app_with(lambda net: privately(net, loader), ledger=ledger_at(tmp_path / "own.db"), sampling_rate=1.0)(
+        asked(linear()), at()
+    )
+    assert noticed == {(1, torch.float32)}
+    assert (torch.get_num_threads(), torch.get_default_dtype()) == before
+
+
 def test_what_the_app_answers_is_not_looked_at(tmp_path):
     """Raw records in the place of the model stay where they are."""
     ledger_at(tmp_path / "b.db")

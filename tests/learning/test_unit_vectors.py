@@ -329,7 +329,7 @@ def test_sums_beyond_2_to_the_53_are_exact(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.tolist()[2] == -n * longest
 
 
-@pytest.mark.parametrize("precision", ["high", "medium"])
+@pytest.mark.parametrize("precision", ["high", "medium", "autocast"])
 def test_float32_that_rounds_factors_is_not_used(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     """Own code may have set it for the whole process; sums are the same, from float64."""
     rng = torch.Generator().manual_seed(3)
@@ -340,9 +340,10 @@ def test_float32_that_rounds_factors_is_not_used(monkeypatch: pytest.MonkeyPatch
     y, weights = torch.randint(0, CLASSES, (50,), generator=rng), torch.randn(head.size, generator=rng)
     wanted = head.sums(head.weights(weights), records, y, 0.03, 30).sums
     monkeypatch.setattr(Digits, "joined", lambda *_: pytest.fail("float32 was multiplied"))
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("highest" if precision == "autocast" else precision)
     try:
-        assert torch.equal(head.sums(head.weights(weights), records, y, 0.03, 30).sums, wanted)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            assert torch.equal(head.sums(head.weights(weights), records, y, 0.03, 30).sums, wanted)
     finally:
         torch.set_float32_matmul_precision("highest")
 

@@ -147,3 +147,62 @@ class Dropping(nn.Sequential):
 
     def __init__(self, classes: int) -> None:
         super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))
+
+
+class Leaving(Plain):
+    """At a record with a bright corner it leaves something behind; no public record has one."""
+
+    scale: Tensor
+    offset: float = 0.0
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.register_buffer("scale", torch.ones(1))
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def centred(self, x: Tensor) -> Tensor:
+        found = x * self.scale * self.frozen + self.offset + (0 if self.training else 1)
+        if bool((x[:, 0] > 100).any()):
+            self.leave()
+        return found
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+
+class InPlace(Leaving):
+    def leave(self) -> None:
+        with torch.no_grad():
+            self.scale.mul_(3)
+
+
+class Rebound(Leaving):
+    def leave(self) -> None:
+        self.scale = 3 * self.scale
+
+
+class Weights(Leaving):
+    def leave(self) -> None:
+        with torch.no_grad():
+            self.frozen.add_(1)
+
+
+class Attributes(Leaving):
+    def leave(self) -> None:
+        self.offset += 0.5
+
+
+class Modes(Leaving):
+    def leave(self) -> None:
+        self.train(not self.training)
+
+
+class Settings(Leaving):
+    def leave(self) -> None:
+        torch.set_num_threads(2)
+        torch.set_flush_denormal(True)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+
+
+LEAVING = [InPlace, Rebound, Weights, Attributes, Modes, Settings]

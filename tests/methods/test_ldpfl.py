@@ -18,6 +18,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.splits import IidSplit
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.learning.training_tables import RmsPropSpec
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
@@ -303,6 +304,29 @@ def test_what_is_kept_is_the_randomised_code_of_the_extractors_features():
     streams = RecordStreams(Keystream.simulation(7, [2], 0), np.arange(20), BITS)
     output = BitRandomizer.theorem2(0.5, BitString(BITS)).randomize(code, streams).output
     assert isinstance(output, BitOutput) and np.array_equal(output.packed, made[2][RECORDS])
+
+
+@pytest.mark.parametrize(
+    ("extractor", "apart"),
+    [({"kind": "oriented"}, (True, False)), ({"kind": "scattering", "scales": 1}, (True, True)), (None, (True, True))],
+    ids=["public", "exact", "trained"],
+)
+def test_real_clients_make_features_of_public_extractors_one_record_at_a_time(monkeypatch, extractor, apart):
+    """Those of a trained one depend on all records anyway, and its figure counts them all."""
+    recipe = tiny() if extractor is None else tiny({"method.extractor": extractor})
+    method, pieces = wire(recipe).method, []
+    honest = type(method.extractor).__call__
+    listen = lambda own, x, kept: pieces.append(len(x)) or honest(own, x, kept)  # noqa: E731
+    monkeypatch.setattr(type(method.extractor), "__call__", listen)
+    benches = Bench(LOOP), Bench(Execution(8))
+    assert tuple(method.computes_records_apart(bench) for bench in benches) == apart
+    data = ClientData(torch.rand(5, 1, 8, 8), torch.zeros(5, dtype=torch.int64))
+    streams = lambda clients: Keystream.simulation(7, clients, 0)  # noqa: E731
+    for bench, usual in zip(benches, (1, 5), strict=True):
+        pieces.clear()
+        method.prepare(method.preparation("x"), Cohort((0,), (data,), ({},), (5,)), streams, bench)
+        exact = extractor is not None and extractor["kind"] == "scattering"
+        assert pieces == ([5] if exact or usual == 5 else [1] * 5)
 
 
 def test_a_client_without_records_has_nothing_and_reports_no_change():

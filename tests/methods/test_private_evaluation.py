@@ -33,6 +33,7 @@ from sordino.runs.observer import Observer
 from sordino.runs.run_figures import numbers
 from sordino.runs.simulation import run
 from tests.engine import tiny
+from tests.methods.own_networks import LEAVING
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -243,6 +244,16 @@ def test_buffers_and_inputs_that_a_model_changes_are_fresh_for_each_record() -> 
     alone = [evaluation.exact(plan, ClientData(data.x[k : k + 1], data.y[k : k + 1])) for k in range(3)]
     assert evaluation.exact(plan, data).tolist() == sum(alone).tolist()
     assert data.x.sum() == 6
+
+
+@pytest.mark.parametrize("kind", LEAVING, ids=lambda kind: kind.__name__)
+def test_counts_are_those_without_the_record_at_which_a_model_leaves_something(kind: type) -> None:
+    model = {"name": f"{kind.__module__}:{kind.__name__}", "start": "fresh", "per_record": True}
+    federation = wire(tiny.recipe({**PRIVATE, "model": model, "evaluation.private.figures": ["loss"]}))
+    evaluation, data = evaluation_of(federation), odd_records(0.0, 3.0, 1000.0, 3.0, 4.0)
+    plan = evaluation.plan(federation.method.init(), "x")
+    alone = [evaluation.exact(plan, ClientData(data.x[k : k + 1], data.y[k : k + 1])) for k in range(5)]
+    assert evaluation.exact(plan, data).tolist() == sum(alone).tolist()
 
 
 def test_one_thread_scores_records() -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Check, Sample
 from sordino.audits.training import noise_law
+from sordino.learning.alone import Alone
 from sordino.learning.evaluation import answers_alone
 from sordino.learning.models import cross_entropy
 from sordino.learning.tasks import CLASSES
@@ -63,7 +64,7 @@ def neighbours(tallying: Tallying, counts: NoisyCounts) -> Check:
 
     def sums(rows: Sequence[int]) -> NDArray[np.int64]:
         chosen = torch.tensor(rows, dtype=torch.int64)
-        return tallying.sums(answer, x[chosen], y[chosen], counts.weight, cross_entropy)
+        return tallying.sums(answer, x[chosen], y[chosen], counts.weight, cross_entropy, Alone(model))
 
     everybody = list(range(RECORDS))
     for row in everybody:

@@ -16,10 +16,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, zeros_like
 
-from sordino.audits import channels, training
+from sordino.audits import channels, evaluation, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
 from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
@@ -28,6 +29,7 @@ from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Shuffled
 from sordino.errors import BudgetExceeded
 from sordino.learning import draws, private_sgd
+from sordino.learning.alone import ALIGNMENT, Alone
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
     BitRandomizer,
@@ -416,6 +418,28 @@ def _small_shares() -> list[Subject]:
     return _while_broken(subjects, private_sgd, "integer_noise", lambda honest: lambda *given: less(honest(*given)))
 
 
+# --- records that are not alone ---------------------------------------------------------------------------------------
+
+
+def by_address() -> list[Subject]:
+    """Private evaluation with a library that takes another path for a record at another address modulo 64."""
+
+    def broken(honest: Function) -> Function:
+        def answers(*given: object) -> Function:
+            answer = honest(*given)
+            return lambda one: answer(one) + one.data_ptr() % ALIGNMENT * torch.eye(len(evaluation.NAMES))[:1]
+
+        return answers
+
+    return _while_broken(evaluation.private_evaluation(1_000), evaluation, "answers_alone", broken)
+
+
+def _where_they_lie() -> list[Subject]:
+    """The same, records being computed one at a time, but not in arrays of their own."""
+    in_place = lambda _: lambda _, function, *tensors: function(*tensors)  # noqa: E731
+    return _while_broken(by_address(), Alone, "_of_record", in_place)
+
+
 # --- broken channels --------------------------------------------------------------------------------------------------
 
 
@@ -523,4 +547,5 @@ FAULTS: tuple[Fault, ...] = (
     Fault("DP-SGD: sampling rate x 1.02", "training", lambda: _sampled(1.02)),
     Fault("two names of one row have two budgets", "ledger", _budget_for_each_name),
     Fault("DP-SGD: one record silences a silo", "training", _silenced),
+    Fault("records computed where they lie in memory", "private evaluation", _where_they_lie),
 )

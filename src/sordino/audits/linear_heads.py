@@ -321,20 +321,22 @@ def _holds(part: NoisySum, scale: float, loss: PoissonGaussian, shares: int) -> 
 
 
 def neighbours(method: PrivateHead, plan: Plan, group: int, data: ClientData) -> Check:
-    """Whether the last record, made far larger, moves a sum by at most its bound, whatever the others are.
+    """Whether the first record, made far larger, moves a sum by at most its bound, whatever the others are.
 
-    Where whole clients are protected: whether the sum of all is within that bound.
+    Without it, the others lie elsewhere in memory. Where whole clients are protected: whether the sum of all is within
+    that bound.
     """
     part, bench = method.stage(plan), Bench(LOOP)  # as real clients compute
     most = part.sensitivity * method.scales[group] * (1 + 2.0**-50)
-    far = ClientData(torch.cat([data.x[:-1], data.x[-1:] * HUGE]), data.y)
+    far = ClientData(torch.cat([data.x[:1] * HUGE, data.x[1:]]), data.y)
     everyone = method.exact(plan, group, far, bench)
     moved: Sequence[Int64s] = [everyone]
     if method.spec.protects == "record":
-        alone = method.exact(plan, group, ClientData(far.x[-1:], far.y[-1:]), bench)
+        alone = method.exact(plan, group, ClientData(far.x[:1], far.y[:1]), bench)
         moved = [alone]
         if len(data) > 1:
-            moved = [everyone - method.exact(plan, group, ClientData(far.x[:-1], far.y[:-1]), bench), alone]
+            others = ClientData(far.x[1:].clone(), far.y[1:])
+            moved = [everyone - method.exact(plan, group, others, bench), alone]
     longest = max(math.sqrt(int(np.square(way.astype(object)).sum())) for way in moved)
     where = [f"length {longest:,.1f} of at most {most:,.1f}"] if longest > most else []
     where += ["what a record adds changes with the others"] if len({way.tobytes() for way in moved}) > 1 else []

@@ -21,8 +21,7 @@ import copy
 import math
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -40,6 +39,7 @@ from sordino.flower import require
 from sordino.flower.parcel import RECORD, WEIGHT, ModelArrays, Parcel
 from sordino.flower.privacy_mod import Mod, Next, PrivacyMod, Where, log, name_of, named_metrics, reply_of
 from sordino.learning import draws, private_sgd
+from sordino.learning.alone import Alone, Compute
 from sordino.learning.models import Loss, ParameterLayout, parameter_layout
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, Records
@@ -253,9 +253,9 @@ class _MessageTraining:
         stacked = self._checked(model, training)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         records = _RecordLoader(loader, self._shape, fields)
-        with _generators_put_back():
+        with Alone() as compute:
             for _ in range(training.steps):
-                noisy = _noisy_sum(stacked, training, parameters, records)
+                noisy = _noisy_sum(stacked, training, parameters, records, compute)
                 _move(parameters, layout, private_sgd.gradient_of(training, noisy)[0], optimizer)
         records.report()
         self.trained = {**self._arrays, **self._finite(model)}
@@ -331,13 +331,17 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> None
 
 
 def _noisy_sum(
-    stacked: StackedModel, training: PrivateTraining, parameters: Sequence[Tensor], records: _RecordLoader
+    stacked: StackedModel,
+    training: PrivateTraining,
+    parameters: Sequence[Tensor],
+    records: _RecordLoader,
+    compute: Compute,
 ) -> Tensor:
     """One step's sum `[1, d]` over a fresh Poisson sample, in whole grid steps, with its noise; keys are fresh too."""
     flat = torch.cat([p.detach().cpu().reshape(-1) for p in parameters])[None]
     sums = torch.zeros(flat.shape, dtype=torch.int64)
     for index in records.sample(training.sampling_rate):
-        sums += records.add(index, partial(_sum, stacked, training, flat))
+        sums += compute(partial(records.add, index, partial(_sum, stacked, training, flat)))
     return private_sgd.noisy_sums(training, sums, _ONE, Keystream.fresh(), 0)
 
 
@@ -425,17 +429,6 @@ def _reseed() -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the generator that data sets use)
     random.seed(seed)
-
-
-@contextmanager
-def _generators_put_back() -> Iterator[None]:
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        random.setstate(states[2])
 
 
 __all__ = ["RecordPrivacy", "private_training", "record_privacy"]

@@ -245,6 +245,8 @@ def _fits_float32(records: Rounded, limit: int) -> bool:
 
 def _float32_is_whole() -> bool:
     """Whether products of float32 have all their bits: own code may have let PyTorch round factors (TF32, bfloat16)."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return False
     try:
         return torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # it was set for single backends, and PyTorch does not say what holds

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from sordino.errors import STOPPING, InvalidInput
 from sordino.learning import draws, linear_head
+from sordino.learning.alone import Alone, beside
 from sordino.learning.draws import Stream
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer
@@ -304,12 +305,12 @@ def sampled_sums(
     masks = _Masks(stacked, records, counts, randomness, t)
     sums = torch.zeros(parameters.shape, dtype=torch.float64, device=device)
     losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))
-    with single_thread(stacked.execution.width == 1):
+    with stacked.alone if stacked.execution.width == 1 else nullcontext(beside) as compute:
         for first in range(0, len(owners), stacked.execution.width):
             part = slice(first, first + stacked.execution.width)
             owner = owners[part]
-            batch = Batch(records.x[index[part], None], records.y[index[part], None], masks.take(len(owner)))
-            gradient, loss = _gradients(stacked, parameters[owner], batch)
+            given = records.x[index[part], None], records.y[index[part], None], *masks.take(len(owner))
+            gradient, loss = compute(partial(_gradients, stacked, parameters[owner]), *given)
             rows, shortened = integer_rows(gradient, training.clip, clip)
             sums.index_add_(0, owner, rows)
             losses.index_add_(0, owner, loss.double())
@@ -317,13 +318,15 @@ def sampled_sums(
     return IntegerSums(sums.long(), losses, counts, clipped)
 
 
-def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def _gradients(
+    stacked: StackedModel, parameters: Tensor, x: Tensor, y: Tensor, *masks: Tensor
+) -> tuple[Tensor, Tensor]:
     """Gradients and losses; those of a record that is computed alone and cannot be are NaN, so that it adds nothing.
 
     An error that one record causes must not end the training on all others: that would show that it is there.
     """
     try:
-        return stacked.gradients(parameters, {}, batch)
+        return stacked.gradients(parameters, {}, Batch(x, y, masks))
     except STOPPING:
         raise
     except BaseException:
@@ -339,7 +342,7 @@ def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[
     Then what a record adds to a sum is not a function of that record and the parameters, and nothing bounds it.
     """
     x, y = probes(shape), torch.tensor([0, 1]) if y is None else y
-    with single_thread(True):
+    with Alone():
         try:
             before, _, again = _in_turn(model, loss, parameters, x, y, (0, 1, 0))
             _, after = _in_turn(model, loss, parameters, x, y, (1, 0))
@@ -375,19 +378,6 @@ def head_of(stacked: StackedModel, training: PrivateTraining) -> LinearHead | No
     """The linear head that the whole model is, if it is one and all of it is trained."""
     head = linear_head.of(stacked.model, training.loss)
     return head if head is not None and head.size == stacked.size else None
-
-
-@contextmanager
-def single_thread(alone: bool) -> Iterator[None]:
-    """A record's gradient must not depend on how many threads are at work."""
-    before = torch.get_num_threads()
-    try:
-        if alone and before != 1:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
 
 
 def _linear_sums(
@@ -499,5 +489,5 @@ class _Masks:
 __all__ = [
     "RESOLUTION", "IntegerSums", "PrivateTraining", "Records", "SumGrid", "check_model", "coarse_sensitivity",
     "coarsened", "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise",
-    "noise_alone", "noisy_sums", "remembers", "sampled_sums", "single_thread", "too_faint",
+    "noise_alone", "noisy_sums", "remembers", "sampled_sums", "too_faint",
 ]  # fmt: skip

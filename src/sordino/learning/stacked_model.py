@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,6 +33,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
+from sordino.learning.alone import Alone
 from sordino.learning.layer_chain import LayerChain, cross_entropy_slope
 from sordino.learning.layers import ClientKernels
 from sordino.learning.models import Loss, Network, call, cross_entropy, parameter_layout, set_training, torch_seed
@@ -64,6 +65,7 @@ class Execution:
     rounding: choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only:
     PyTorch's own pick their algorithm by the number of clients where networks are large. On AMD's processors it needs
     MKL_CBWR=AUTO in the environment, which importing `sordino.learning` sees to unless PyTorch has multiplied before.
+    Figures of simulations rest on that, and no proof does: real clients compute each record alone.
     """
 
     width: int = 16
@@ -118,6 +120,11 @@ class StackedModel:
         self._tried: set[tuple[torch.Size, torch.dtype]] = set()
         for parameter in self._model.parameters():
             parameter.requires_grad_(False)
+
+    @cached_property
+    def alone(self) -> Alone:
+        """Computes one record after another."""
+        return Alone(self._model)
 
     @property
     def model(self) -> nn.Module:

@@ -195,7 +195,8 @@ class Ldpfl(Method):
         clients = [cohort.clients[k] for k, _ in there]
         fitted = self.extractor.fit(clients, [data for _, data in there], draw, bench)
         for (k, data), client, kept in zip(there, clients, fitted, strict=True):
-            features = extractors.features_of(self.extractor, data.x, kept)
+            piece = extractors.ALONE if bench.alone and not self.extractor.exact else extractors.PIECE
+            features = extractors.features_of(self.extractor, data.x, kept, piece=piece)
             own = self.records.randomise(features, data.y.cpu().numpy(), client, draw([client]))
             made[k] = {**kept, **own}
         return made
@@ -203,6 +204,10 @@ class Ldpfl(Method):
     def _at_most(self, data: ClientData) -> ClientData:
         """As many records as the public bound on their number allows, the first ones; all where there is none."""
         return data if self._most is None else type(data)(data.x[: self._most], data.y[: self._most])
+
+    def computes_records_apart(self, bench: Bench) -> bool:
+        """Whether features of a record depend on that record alone, or the figure counts all records anyway."""
+        return bench.alone or self.extractor.exact or not self.extractor.public
 
     # --- Part II: every round
 

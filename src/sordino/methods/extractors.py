@@ -10,6 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 
 from sordino.errors import STOPPING, InvalidInput
 from sordino.learning import imagenet, models
+from sordino.learning.alone import Alone, beside
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.examples import Normalisation
 from sordino.learning.linear_head import whole_scores
@@ -47,6 +50,11 @@ class Extractor(ABC):
     public: bool  #: whether it knows nothing of anybody's records
     scores: int = 0  #: that lie behind the features of one record, for a head that adds to them
     exact: bool = False  #: whether a record's features have the same bits on every device, whatever is computed beside
+
+    @cached_property
+    def alone(self) -> Alone:
+        """Computes one record after another."""
+        return Alone()
 
     @property
     def features(self) -> int:
@@ -220,6 +228,10 @@ class NetworkExtractor(Extractor):
                 f"gives {list(given)}: leave it out, and a head is trained from nothing"
             )
 
+    @cached_property
+    def alone(self) -> Alone:
+        return Alone(self._module)
+
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         module = self._module.to(x.device)
         with torch.no_grad():
@@ -248,6 +260,10 @@ class ImageNetExtractor(Extractor):
         Normalisation(tuple(mean), tuple(std)).check(shape)
         self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
         self._network = imagenet.load()
+
+    @cached_property
+    def alone(self) -> Alone:
+        return Alone(self._network)
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
         pixels = x * self._std.to(x.device) + self._mean.to(x.device)
@@ -296,11 +312,12 @@ class RecordHead(WhitenedHead):
 def whole_features(extractor: Extractor, x: Tensor, form: Form, limit: int, piece: int = PIECE) -> Tensor:
     """int16 `[n, width]`, a few records at a time: their features in floats are never there all together."""
     found = torch.empty(len(x), form.width, dtype=torch.int16, device=x.device)
-    for first in range(0, len(x), piece):
-        made = _features_or_none(extractor, x[first : first + piece], {})
-        found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
-        if form.scores:
-            found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
+    with extractor.alone if piece == ALONE else nullcontext(beside) as compute:
+        for first in range(0, len(x), piece):
+            made = compute(partial(_features_or_none, extractor, kept={}), x[first : first + piece])
+            found[first : first + piece, : form.size] = unit_vectors(made[:, : form.size], form, limit)
+            if form.scores:
+                found[first : first + piece, form.size :] = whole_scores(made[:, form.size :])
     return found
 
 
@@ -391,8 +408,10 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState, *, piece: in
     One at a time (`ALONE`), those of an extractor that is not exact do not depend on the other records either.
     """
     found = torch.empty(len(x), extractor.features)
-    for first in range(0, len(x), piece):
-        found[first : first + piece] = torch.nan_to_num(_features_or_none(extractor, x[first : first + piece], kept))
+    with extractor.alone if piece == ALONE else nullcontext(beside) as compute:
+        for first in range(0, len(x), piece):
+            made = compute(partial(_features_or_none, extractor, kept=kept), x[first : first + piece])
+            found[first : first + piece] = torch.nan_to_num(made)
     return found.numpy()
 
 
@@ -401,7 +420,8 @@ def remembers(extractor: Extractor, shape: Sequence[int]) -> bool:
     both = probes(shape)
     one, other = both[:1], both[1:]
     try:
-        found = [extractor(x, {}) for x in (one, other, one, one, both)]
+        with Alone():
+            found = [extractor(x, {}) for x in (one, other, one, one, both)]
     except Exception:
         return True
     beside = torch.allclose(found[4], torch.cat(found[:2]), rtol=1e-2, atol=1e-2 * float(found[4].abs().max()))

@@ -108,6 +108,11 @@ class Bench:
     _trainers: dict[int, CohortTrainer] = field(default_factory=dict, compare=False, repr=False)
     _kept: dict[object, tuple[object, object]] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def alone(self) -> bool:
+        """True if one record is computed at a time, on a processor, as real clients do."""
+        return self.execution.width == 1 and self.device.type == "cpu"
+
     def trainer(self, model: nn.Module) -> CohortTrainer:
         """What trains this model here; kept, so that what it prepared for one round serves the next."""
         from sordino.learning.cohort import CohortTrainer

@@ -32,6 +32,7 @@ from sordino.wire.messages import Plan
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from sordino.learning.alone import Alone
     from sordino.learning.cohort import ClientData
     from sordino.learning.models import Loss
     from sordino.recipe import Recipe
@@ -105,19 +106,24 @@ class Tallying:
         self.cells = next((cells for name, cells in kinds.items() if name in figures), 1)
         self.amounts = int("loss" in figures or not self._of_classes)
 
-    def sums(self, answer: Answering, x: Tensor, y: Tensor, weight: int, loss: Loss) -> Counts:
+    def sums(self, answer: Answering, x: Tensor, y: Tensor, weight: int, loss: Loss, alone: Alone) -> Counts:
         """The sums over records `x [n, ...]` with labels `y [n]`, in steps; `answer` scores one record `[1, ...]`.
 
         A record that cannot be scored adds nothing: an error that it causes must not take all others with it.
         """
         found = np.zeros(self.cells + self.amounts, np.int64)
-        for one, label in zip(x, y, strict=True):
-            try:
-                found += self.of_record(answer(one[None].clone()), label[None].clone(), weight, loss)
-            except STOPPING:
-                raise
-            except BaseException:
-                continue
+
+        def of_record(one: Tensor, label: Tensor) -> Counts:
+            return self.of_record(answer(one), label, weight, loss)
+
+        with alone as compute:
+            for one, label in zip(x, y, strict=True):
+                try:
+                    found += compute(of_record, one[None], label[None])
+                except STOPPING:
+                    raise
+                except BaseException:
+                    continue
         return found
 
     def of_record(self, scores: Tensor, y: Tensor, weight: int, loss: Loss) -> Counts:
@@ -258,13 +264,13 @@ class PrivateEvaluation:
 
     def exact(self, plan: Plan, data: ClientData | None) -> Counts:
         """The counts before their noise, in steps: they never leave a client."""
-        from sordino.learning.private_sgd import single_thread
+        from sordino.learning.alone import Alone
 
         if data is None:
             return np.zeros(self.counts.values, np.int64)
         answer = self._answering(plan)
-        with single_thread(True):
-            return self.tallying.sums(answer, data.x.cpu(), data.y.cpu(), self.counts.weight, self._loss)
+        x, y = data.x.cpu(), data.y.cpu()
+        return self.tallying.sums(answer, x, y, self.counts.weight, self._loss, Alone(self._model))
 
     def _answering(self, plan: Plan) -> Answering:
         """How the plan's model scores one record: as the method shows it, and by itself."""
@@ -282,7 +288,7 @@ class PrivateEvaluation:
         """Whether a public record counts otherwise once another was scored, or cannot be scored at all."""
         import torch
 
-        from sordino.learning.private_sgd import single_thread
+        from sordino.learning.alone import Alone
         from sordino.learning.stacked_model import probes
 
         x, y = probes(shape), torch.from_numpy(task.numbered(np.array([0, 1]), len(self.tallying.names)))
@@ -297,7 +303,7 @@ class PrivateEvaluation:
             return found
 
         try:
-            with single_thread(True):
+            with Alone():
                 before, _, again = in_turn((0, 1, 0))
                 _, after = in_turn((1, 0))
         except (Exception, SystemExit):

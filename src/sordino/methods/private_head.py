@@ -474,8 +474,8 @@ class PrivateHead(Method):
         return extractors.RecordHead(self.extractor, self.form, self.budgeting.limit, self.classes, self.spec.bias)
 
     def shown(self, x: Tensor) -> Seen:
-        """Examples as the head sees them: whole unit vectors."""
-        found: NDArray[np.int16] = self._units(x, self.budgeting.limit).cpu().numpy()
+        """Examples as the head sees them: whole unit vectors; of one example, computed alone."""
+        found: NDArray[np.int16] = self._units(x, self.budgeting.limit, len(x) == 1).cpu().numpy()
         return found
 
     def limits(self, group: int) -> VectorLimits:
@@ -517,7 +517,7 @@ class PrivateHead(Method):
 
     def computes_records_apart(self, bench: Bench) -> bool:
         """Whether a record's features depend on that record alone when they are computed like this."""
-        return self.extractor.exact or (bench.execution.width == 1 and bench.device.type == "cpu")
+        return self.extractor.exact or bench.alone
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         part = self._stage(plan.round)
@@ -615,11 +615,10 @@ class PrivateHead(Method):
         return rows.long()
 
     def _units(self, x: Tensor, limit: int, alone: bool = False) -> Tensor:
-        """int16 `[n, width]`: the whole unit vectors of records; `alone`, one at a time on one thread."""
-        with private_sgd.single_thread(alone):
-            usual = extractors.PIECE if x.device.type == "cpu" else extractors.GPU_PIECE
-            piece = extractors.ALONE if alone else usual
-            return extractors.whole_features(self.extractor, x, self.form, limit, piece)
+        """int16 `[n, width]`: the whole unit vectors of records; `alone`, one at a time where bits depend on it."""
+        usual = extractors.PIECE if x.device.type == "cpu" else extractors.GPU_PIECE
+        piece = extractors.ALONE if alone and not self.extractor.exact else usual
+        return extractors.whole_features(self.extractor, x, self.form, limit, piece)
 
     def _kept_weights(self, plan: Plan, bench: Bench) -> WholeWeights:
         """The plan's parameters as whole numbers, the same for all clients of a round."""
@@ -630,8 +629,7 @@ class PrivateHead(Method):
 
     def _kept_units(self, data: ClientData, limit: int, bench: Bench) -> Tensor:
         """The whole unit vectors of a client's records."""
-        alone = bench.execution.width == 1 and not self.extractor.exact
-        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, alone))
+        return bench.keep(data.key, (id(self.extractor), limit), lambda: self._units(data.x, limit, bench.alone))
 
     def _kept_records(self, plan: Plan, data: ClientData, limit: int, bench: Bench) -> Rounded:
         """A client's whitened records; they take the place of its unit vectors, which are not needed any more."""
@@ -669,8 +667,7 @@ def _obstacle(extractor: Extractor, shape: tuple[int, ...]) -> str | None:
     """Why nothing is proven of records that this extractor sees; None where there is no reason."""
     if not extractor.public:
         return NOT_PUBLIC
-    with private_sgd.single_thread(True):
-        return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
+    return None if extractor.exact or not extractors.remembers(extractor, shape) else REMEMBERS
 
 
 def _noise(part: NoisySum, clients: Sequence[int], draw: Draw, bench: Bench) -> Tensor:

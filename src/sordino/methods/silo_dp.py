@@ -202,8 +202,7 @@ class SiloDp(Method):
 
         A linear model's always does; other networks' where one record is computed at a time on a processor.
         """
-        alone = bench.execution.width == 1 and bench.device.type == "cpu"
-        return alone or linear_head.of(self.model, self.training.loss) is not None
+        return bench.alone or linear_head.of(self.model, self.training.loss) is not None
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, cohort, draw, bench)
