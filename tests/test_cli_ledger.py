@@ -95,7 +95,7 @@ def test_other_terms_are_asked_about_unless_yes(path: Path) -> None:
         (["--epsilon", 1, "--delta", 1], "delta must lie in [0, 1)"),
         (["--epsilon", 1, "--basis", "hoped"], "'proven' or 'claimed'"),
         (["--epsilon", 1, "--adjacency", "record"], "record-add-remove"),
-        (["--epsilon", 1, "--adversary", "shuffled(0)"], "whole number >= 1"),
+        (["--epsilon", 1, "--adversary", "shuffled(0)"], "whole number from 1"),
         (["--epsilon", 1, "--adversary", "nobody"], "allowed: server, model-reader, shuffled(N), summed(N)"),
     ],
 )

@@ -16,7 +16,6 @@ import sordino
 from tests.site import ROOT, built
 
 DOCS = ROOT / "docs"
-MOST_WORDS = 46_000  #: of all pages but the web protocol's
 
 
 class Addresses(HTMLParser):
@@ -123,13 +122,6 @@ def test_every_page_is_behind_one_door():
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     assert sorted(pages - set(doors)) == [], "link it in a list of docs/try.md, use.md, understand.md or look-up.md"
     assert [page for page, count in Counter(doors).items() if count > 1] == []
-
-
-@pytest.mark.unit
-def test_the_pages_are_short_enough_to_be_read():
-    pages = [path for path in DOCS.rglob("*.md") if path != DOCS / "web-protocol.md"]
-    words = (word for path in pages for word in path.read_text(encoding="utf-8").split())
-    assert sum(any(map(str.isalnum, word)) for word in words) <= MOST_WORDS  # the lines of tables are no words
 
 
 @pytest.mark.unit

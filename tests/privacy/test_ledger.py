@@ -520,7 +520,7 @@ def test_entries_that_are_not_about_sums_are_written_as_they_were_before(ledger:
     assert found == [
         ("opened", {"ledger"}),
         ("budget", budget),
-        ("release", {"releases", "unprotected", "report_sha256"}),
+        ("release", {"releases", "unprotected", "report_sha256", "salt"}),
         ("budget", budget),
     ]
 
@@ -553,6 +553,22 @@ def test_a_line_of_noise_that_was_shared_in_a_sum_without_a_modulus_counts_as_on
         assert again.standing("wards").unprotected == 0
         again.record(key(1), replace(shared_noise(20), id="b"), b"2", pinned=True)
         assert server < spent(again)[1] < spent(again)[0]
+
+
+def test_whoever_knows_heads_cannot_try_reports_until_one_fits(tmp_path: Path) -> None:
+    """Two ledgers with one identity, and the same report in the same second: their heads differ all the same."""
+    with Ledger.create(tmp_path / "one") as ledger:
+        ledger.set_budget("wards", Budget(limit=2.0))
+    shutil.copy(tmp_path / "one", tmp_path / "other")
+    heads, salts = set(), set()
+    for name in ("one", "other"):
+        with Ledger.open(tmp_path / name) as ledger:
+            ledger.record(key(0), pure("a", 0.5), b"1")
+            event = ledger.verify().event
+            assert isinstance(event, Released)
+            heads.add(ledger.head())
+            salts.add(event.salt)
+    assert len(heads) == len(salts) == 2 and all(len(salt) == 32 for salt in salts)
 
 
 def test_a_second_budget_is_one_against_sums_and_counts_what_is_proven(ledger: Ledger) -> None:

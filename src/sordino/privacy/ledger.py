@@ -299,7 +299,8 @@ class Released:
     """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes.
 
     `pinned` says that it went to a federation with secure sums in which the keys of all others were pinned, in such a
-    sum or, as an evaluation does, beside it.
+    sum or, as an evaluation does, beside it. With a random `salt`, nobody who knows the hash of the entry can try
+    reports until one fits.
     """
 
     key: ReportKey
@@ -307,6 +308,7 @@ class Released:
     unprotected: tuple[str, ...]
     report_sha256: str
     pinned: bool = False
+    salt: str = ""  #: none in entries of earlier versions
 
     @property
     def destination(self) -> Destination:
@@ -392,12 +394,13 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "disjoint", dataset, None, None, None, _json({"other": other, "after": after})
         case Compacted(entries, size):
             return "compacted", None, None, None, None, _json({"entries": entries, "size": size})
-        case Released(key, releases, unprotected, report_sha256, pinned):
+        case Released(key, releases, unprotected, report_sha256, pinned, salt):
             body = {
                 "releases": [pack(release) for release in releases],
                 "unprotected": unprotected,
                 "report_sha256": report_sha256,
                 **({"pinned": True} if pinned else {}),
+                **({"salt": salt} if salt else {}),
             }
             return "release", key.dataset, key.federation, key.round, str(key.plan_hash), _json(body)
 
@@ -422,7 +425,8 @@ def _event_of(row: _Row) -> Event:
         releases = tuple(unpack(Release, packed) for packed in content["releases"])
         key = ReportKey(str(dataset), federation, round_, plan_hash)
         pinned = bool(content.get("pinned", False))  # older ledgers do not say
-        return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"], pinned)
+        salt = content.get("salt", "")
+        return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"], pinned, salt)
     raise InvalidInput(f"unknown kind of entry {kind!r}")
 
 
@@ -918,7 +922,8 @@ class Ledger:
                 unprotected.append(release.id)
             standings = after
             new_ids.add(release.id)
-        return self._append(Released(key, releases, tuple(unprotected), _sha256(report), pinned), report)
+        salt = secrets.token_hex(16)
+        return self._append(Released(key, releases, tuple(unprotected), _sha256(report), pinned, salt), report)
 
     def _require_report(self, key: ReportKey, releases: tuple[Release, ...], report: bytes) -> None:
         if not isinstance(report, bytes):
