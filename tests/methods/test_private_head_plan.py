@@ -122,7 +122,8 @@ def frozen(tmp_path, model, **keys):
     ("model", "elsewhere", "reason"),
     [
         ("mlp", False, "elsewhere"),
-        ("tests.methods.own_networks:Plain", True, ""),
+        ("mlp", True, ""),
+        ("tests.methods.own_networks:Plain", True, "silence"),
         ("tests.methods.own_networks:Counting", True, "keeps nothing"),
         ("tests.methods.own_networks:RunningMean", True, "keeps nothing"),
         ("tests.methods.own_networks:Failing", True, "keeps nothing"),
