@@ -66,6 +66,10 @@ def table(path: Path, rows: list[bytes], header: bytes = HEADER) -> Path:
     return path
 
 
+def content(records: OwnRecords) -> tuple[object, object]:
+    return records.examples.x.tolist(), records.examples.y.tolist()
+
+
 def own(path: Path, **keys: Any) -> OwnData:
     given = {"source": str(path), "label": "outcome", "classes": ["a", "b"], "columns": COLUMNS, **keys}
     return Settings.of({"data": given, "budget": {"limit": 1.0}}).data
@@ -88,7 +92,7 @@ def test_no_line_of_a_table_takes_another_with_it(tmp_path_factory: pytest.TempP
     with pytest.raises(InvalidInput):
         OwnRecords.read(data, path.parent)
     after = OwnRecords.read_apart(data, path.parent, before.shape)
-    assert (after.digest, len(after.left_out)) == (before.digest, len(added))
+    assert (content(after), len(after.left_out)) == (content(before), len(added))
 
 
 def test_cells_with_line_ends_are_refused_before_joining_and_absent_after_it(tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_the_first_line_of_a_table_without_a_header_is_a_row_too(tmp_path: Path,
     before = OwnRecords.read(data, tmp_path)
     table(tmp_path / "own.csv", [*rows[:place], line, *rows[place:]], b"")
     after = OwnRecords.read_apart(data, tmp_path, before.shape)
-    assert (after.digest, after.shape, len(after.left_out)) == (before.digest, before.shape, 1)
+    assert (content(after), after.shape, len(after.left_out)) == (content(before), before.shape, 1)
 
 
 def test_the_width_of_a_table_without_a_header_is_the_agreed_one(tmp_path: Path) -> None:

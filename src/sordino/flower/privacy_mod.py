@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 
-from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, ReportCompacted, SordinoError
+from sordino.errors import STOPPING, BudgetExceeded, ConsentMissing, InvalidInput, ReportCompacted, SordinoError
 from sordino.flower import require
 from sordino.flower.ledger_place import FEDERATION, ledger_of
 from sordino.flower.parcel import FAILED_PRECONDITION, ModelArrays, Parcel, is_number, only_arrays
@@ -186,13 +186,14 @@ def reply_of(message: Message, context: Context, call_next: Next) -> Message | N
     """The app's reply; None where it failed, which is nobody else's business: an error's text may quote data."""
     try:
         reply = call_next(message, context)
-    except (Exception, SystemExit):  # an app that ends its process would leave the server without a reply
-        log.exception("the app failed in %s: the server is not told", message.metadata.message_type)
-        return None
-    if reply.has_error():
+        if not reply.has_error():
+            return reply
         log.error("the app failed in %s: %s", message.metadata.message_type, reply.error.reason)
-        return None
-    return reply
+    except STOPPING:
+        raise
+    except BaseException:  # an app that ends its process would leave the server without a reply
+        log.exception("the app failed in %s: the server is not told", message.metadata.message_type)
+    return None
 
 
 def _round(message: Message) -> int:
