@@ -191,9 +191,10 @@ class Membership:
 
     def _own(self, releases: Sequence[Release]) -> tuple[Release, ...]:
         """Releases of these records, under the owner's name for them: of files, of which some may be left out."""
-        own = (replace(release, dataset=self._dataset) for release in releases)
-        own = own if self._origin == "known" else map(with_sides, own)
-        return tuple(release.unproven_of_records(OWN_READER) if self._reads_by_own_code else release for release in own)
+        own = tuple(replace(release, dataset=self._dataset) for release in releases)
+        if self._reads_by_own_code:
+            return tuple(release.unproven_of_records(OWN_READER) for release in own)
+        return own if self._origin == "known" else tuple(map(with_sides, own))
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """What training asks of this client, round by round."""

@@ -59,8 +59,8 @@ class Offer:
             )
         if self.unreadable:
             lines.append(
-                "WARNING: none of your records can be read as this federation has them, so that you would take part like "
-                f"a client without records: {self.unreadable}"
+                "WARNING: none of your records can be read as this federation has them, so that you would take part "
+                f"without records: {self.unreadable}"
             )
         if self.unprotected:
             kinds = ", ".join(self.unprotected)

@@ -352,7 +352,7 @@ def _check_method(method: Method) -> None:
 # --- what the sides mean for the releases of training -----------------------------------------------------------------
 
 _MOVES = (
-    "an exchanged record may be one that was trained on and be replaced by one that is not: set aside, held out for the "
+    "an exchanged record may be one that was trained on and be replaced by one that is not: set aside, held out for a "
     "test, or left out as it cannot be read. Nothing is proven of a record that is only removed"
 )
 
