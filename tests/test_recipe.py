@@ -364,6 +364,11 @@ def test_shipped_recipes_are_valid_and_say_what_they_are(name):
     assert Recipe.from_toml(made.to_toml()) == made
 
 
+def test_no_shipped_recipe_computes_by_own_code():
+    """Nothing would be proven of single records."""
+    assert not [name for name in shipped() if Recipe.load(name).computes_by_own_code]
+
+
 def test_the_recipes_of_the_first_hour_are_shipped():
     assert {"quickstart", "two-point-digits", "fedavg-digits", "fedavg-mnist"} <= set(shipped())
     assert Recipe.load("two-point-digits").epsilons() == pytest.approx([2 + 6 * k / 19 for k in range(20)])

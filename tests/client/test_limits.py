@@ -447,6 +447,19 @@ def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
         assert client.reply("report", signed(plans()(2))).reason == ""
 
 
+@pytest.mark.parametrize("failure", [SystemExit, GeneratorExit, KeyboardInterrupt, BaseException, MemoryError])
+def test_training_that_asks_for_the_end_of_the_process_is_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise failure("no")
+
+    with people.joined(tmp_path / "a") as client:
+        monkeypatch.setattr(Membership, "report", fail)
+        reply = client.reply("report", signed(plans()(1)))
+        assert reply.reason == "" and len(body(reply.payload)) == 82
+
+
 def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = tiny.recipe({k: v for k, v in people.TWO_POINT.items() if k not in tiny.TWO_POINT})
     with people.joined(tmp_path / "a", bare, limited(unproven=["model update"])) as client:

@@ -540,11 +540,12 @@ def test_senseless_settings_are_refused_at_once(wrong):
         record_privacy("b.db", **{**SETTINGS, **wrong})
 
 
-def test_a_record_that_ends_the_process_adds_nothing(tmp_path):
+@pytest.mark.parametrize("failure", [SystemExit, MemoryError, BaseException])
+def test_a_record_at_which_the_app_raises_anything_adds_nothing(tmp_path, failure):
     class Exits(TensorDataset):
         def __getitem__(self, index: int) -> Any:
             if index == 7:
-                raise SystemExit(1)
+                raise failure(1)
             return super().__getitem__(index)
 
     ledger_at(tmp_path / "b.db")

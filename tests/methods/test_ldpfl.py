@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from sordino import run
 from sordino.errors import InvalidInput
@@ -22,6 +23,7 @@ from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
 from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2
+from sordino.methods.blueprint import UNCONTAINED
 from sordino.methods.chamikara_ldpfl import WHAT, Ldpfl
 from sordino.methods.extractor_tables import OrientedExtractorSpec as Oriented
 from sordino.methods.extractors import (
@@ -52,6 +54,7 @@ from sordino.recipe import Data, Model, Recipe, RecipeInvalid
 from sordino.report.statement import sentences
 from sordino.runs.federation import wire
 from sordino.wire.messages import Plan
+from tests.methods.own_networks import Plain
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -149,6 +152,33 @@ def test_an_extractor_trained_on_all_records_multiplies_by_their_number():
     losses = [release.guarantees[0].loss for release in (alone, group)]
     assert losses[1].epsilon == pytest.approx(27_000 * losses[0].epsilon, rel=1e-12)
     assert group.composition == Sequential() and "27,000 records" in group.guarantees[0].basis
+
+
+def test_of_features_that_own_code_makes_nothing_is_proven(tmp_path):
+    """One record may end the client's process."""
+    save_file(Plain((1, 8, 8), 10).state_dict(), tmp_path / "net.safetensors")
+    code = "tests.methods.own_networks:Plain"
+    own = {"kind": "network", "model": code, "weights": str(tmp_path / "net.safetensors"), "elsewhere": True}
+    losses = [
+        [g.loss for g in wire(tiny({"method.extractor": extractor})).method.releases(Plan("t", 0))[0][0].guarantees]
+        for extractor in (own, RANDOM["method.extractor"])
+    ]
+    assert losses[0] == [Infinite(UNCONTAINED)] and [type(loss) for loss in losses[1]] == [Pure]
+
+
+@pytest.mark.parametrize("failure", [ValueError, SystemExit, BaseException])
+def test_a_record_without_features_takes_no_other_with_it(monkeypatch, failure):
+    extractor, x = RandomExtractor(network(), 128, 7), torch.rand(5, 1, 8, 8)
+    whole, plain = features_of(extractor, x, {}), RandomExtractor.__call__
+
+    def failing(self, given, kept):
+        if any(torch.equal(one, x[3]) for one in given):
+            raise failure("not this one")
+        return plain(self, given, kept)
+
+    monkeypatch.setattr(RandomExtractor, "__call__", failing)
+    found = features_of(extractor, x, {})
+    assert not found[3].any() and np.allclose(np.delete(found, 3, 0), np.delete(whole, 3, 0), atol=1e-5)
 
 
 def test_labels_are_unprotected_and_part_of_the_claim():

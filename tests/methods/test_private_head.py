@@ -22,11 +22,13 @@ from sordino.channels.secure_sum import Members, Summed, UnmaskedSums
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
+from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.learning.unit_vectors import Form
 from sordino.mechanisms import noise
 from sordino.methods import private_head
+from sordino.methods.blueprint import UNCONTAINED
 from sordino.methods.interface import PARAMETERS, Bench, Cohort
 from sordino.methods.private_head import CENTRE, COUNT, GRADIENT, LEFT, MOMENTS, RECORDS, NoisySum, PrivateHead
 from sordino.methods.upload import Tally
@@ -263,17 +265,21 @@ def test_a_record_without_features_does_not_stop_the_others(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "more", "why"),
     [
-        (Plain, {}, None),
+        (Plain, {}, UNCONTAINED),
+        (Plain, {"model": "mlp"}, None),
         (Plain, {"elsewhere": False}, private_head.NOT_PUBLIC),
         (Counting, {}, private_head.REMEMBERS),
         (Beside, {}, private_head.REMEMBERS),
     ],
-    ids=["public", "perhaps trained here", "remembers", "mixes"],
+    ids=["own code", "shipped", "perhaps trained here", "remembers", "mixes"],
 )
 def test_nothing_is_proven_of_features_that_know_other_records(
     tmp_path: Path, kind: type[Plain], more: dict[str, object], why: str | None
 ) -> None:
-    method = own_method(network(tmp_path, kind, **more))
+    given = network(tmp_path, kind, **more)
+    if more.get("model") == "mlp":
+        save_file(models.build("mlp", input_shape=(1, 8, 8), classes=10).state_dict(), tmp_path / "net.safetensors")
+    method = own_method(given)
     for part in parts_of(method):
         ((release,),) = method.releases(plan_of(method, part))
         for guarantee in release.guarantees:

@@ -493,8 +493,8 @@ class Client:
         """A report. If training fails, the report of "no change": a failure would tell of the records. Where nothing is
         released, the client keeps what it had, and answers as ever.
 
-        That hides a failure where the client is protected. Where single records are, one that fails adds 0 to the sum
-        (`STOPPING`), so that no record brings this about.
+        That hides a failure where the client is protected. Where single records are, one at which code raises anything
+        adds 0 to the sum, so that none of them brings this about.
         """
         draw = self._randomness(plan.round)
 

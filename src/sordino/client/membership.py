@@ -84,7 +84,9 @@ class Membership:
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.sums
         self.posts = self.recipe.method.channel.posts  #: whether reports go to a shuffler service
-        self.seconds = settings.limits.seconds  #: that a round may take to compute
+        self.seconds = (
+            settings.limits.seconds
+        )  #: that a round may take to compute, where it does not protect single records
         self.pinned = sums and self.federation in settings.peers  #: whether the keys of all others are listed
         self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None

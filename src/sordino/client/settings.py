@@ -98,7 +98,8 @@ class OwnLimits(TomlTable):
     layers: Count = Field(default=500, description="layers with parameters that a model may have")
     rounds: Count = Field(default=1000, description="rounds of a schedule")
     seconds: Positive = Field(
-        default=900.0, description="of computing in a round: estimated before it begins, and ended by a clock"
+        default=900.0,
+        description="of computing in a round: estimated before it begins, and ended by a clock unless about records",
     )
     memory: Count = Field(default=2000, description="megabytes that a round may take, as estimated")
     delay: NonNegative = Field(default=3600.0, description="seconds over which a shuffler may have a report spread")

@@ -372,7 +372,9 @@ class _RecordLoader:
         try:
             self._loader = loader() if callable(loader) else loader
             self._count = len(self._loader.dataset)  # type: ignore[arg-type]
-        except (Exception, SystemExit) as error:
+        except STOPPING:
+            raise
+        except BaseException as error:
             self._why = f"the data cannot be opened, or have no length ({type(error).__name__}: {error})"
 
     @property
