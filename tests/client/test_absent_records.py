@@ -25,6 +25,7 @@ from sordino.client.settings import OwnData, Settings
 from sordino.client.socket_service import Service
 from sordino.errors import InvalidInput
 from sordino.learning import evaluation
+from sordino.learning.cohort import CohortTrainer
 from sordino.learning.stacked_model import StackedModel
 from sordino.methods.extractors import OrientedExtractor
 from sordino.methods.private_evaluation import EVALUATE
@@ -516,6 +517,37 @@ def test_a_client_without_records_answers_like_one_with_one(tmp_path: Path, what
             client.join(people.invitation(COMPUTING[what]).encode())
             answers.append((len(sent_by(client, what)), client.standing.spent))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["", "fails at first"])
+@pytest.mark.parametrize("name", people.METHODS)
+def test_no_number_of_records_makes_a_client_of_any_method_decline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, failing: bool
+) -> None:
+    """Nor does a first round whose training failed change the form of a later answer."""
+    recipe, answers = people.method_recipe(name), []
+    budget = {"limit": 1e12, "adjacency": people.adjacency(name), "delta": 1e-5}
+    for number in (0, 1, 7):
+        path, digits = tmp_path / f"{number}.npz", people.read_once("digits").train
+        np.savez(path, x=digits.x[:number], y=digits.y[:number])
+        data = {"source": str(path), "classes": [str(k) for k in range(10)]}
+        consents = {"unproven": ["labels", "randomised features", "randomised records"]}
+        Client.create(
+            tmp_path / str(number), Settings.of({"data": data, "budget": budget, "consents": consents})
+        ).close()
+        with Client.open(tmp_path / str(number)) as client:
+            client.join(people.invitation(recipe).encode())
+            found, of = [], people.plans(recipe)
+            for round in (0, 1, 2) if client._member(NAME).prepares else (1, 2):
+                with monkeypatch.context() as patched:
+                    if failing and round == 1 and "ldpfl" not in name:  # of that, rounds see randomised records alone
+                        patched.setattr(CohortTrainer, "train", lambda *_, **__: 1 // 0)
+                    reply = client.reply("report" if round else "prepare", people.signed(of(round), given=recipe)
+                                         if round else people.signed(of(0), "prepare", given=recipe))  # fmt: skip
+                found.append((reply.reason, len(body(reply.payload)), client.standing.spent))
+            answers.append(found)
+    assert answers[0] == answers[1] == answers[2]
+    assert not any(reason for reason, *_ in answers[0])
 
 
 def test_an_exchange_with_a_record_that_is_left_out_has_no_finite_loss(tmp_path: Path) -> None:
