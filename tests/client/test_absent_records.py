@@ -20,10 +20,13 @@ from sordino.cli import app
 from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms
 from sordino.client.membership import Membership
+from sordino.client.offer import Offer
 from sordino.client.own_records import OwnRecords
 from sordino.client.settings import OwnData, Settings
+from sordino.client.socket_service import Service
 from sordino.errors import InvalidInput
 from sordino.learning import evaluation
+from sordino.learning.cohort import CohortTrainer
 from sordino.learning.columns import ColumnSpec
 from sordino.learning.examples import Normalisation
 from sordino.learning.own_data import from_csv
@@ -37,8 +40,8 @@ from sordino.privacy.guarantee import Infinite
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.native_participant import Link, Participant
-from sordino.wire.requests import Request, What
+from sordino.web.native_participant import Link, NotJoined, Participant
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.client.people import KEY, NAME, body
 
@@ -72,6 +75,10 @@ def table(path: Path, rows: list[bytes], header: bytes = HEADER) -> Path:
     return path
 
 
+def content(records: OwnRecords) -> tuple[object, object]:
+    return records.examples.x.tolist(), records.examples.y.tolist()
+
+
 def own(path: Path, **keys: Any) -> OwnData:
     given = {"source": str(path), "label": "outcome", "classes": ["a", "b"], "columns": COLUMNS, **keys}
     return Settings.of({"data": given, "budget": {"limit": 1.0}}).data
@@ -94,7 +101,7 @@ def test_no_line_of_a_table_takes_another_with_it(tmp_path_factory: pytest.TempP
     with pytest.raises(InvalidInput):
         OwnRecords.read(data, path.parent)
     after = OwnRecords.read_apart(data, path.parent, before.shape)
-    assert (after.digest, len(after.left_out)) == (before.digest, len(added))
+    assert (content(after), len(after.left_out)) == (content(before), len(added))
 
 
 def test_cells_with_line_ends_are_refused_before_joining_and_absent_after_it(tmp_path: Path) -> None:
@@ -132,7 +139,7 @@ def test_the_first_line_of_a_table_without_a_header_is_a_row_too(tmp_path: Path,
     before = OwnRecords.read(data, tmp_path)
     table(tmp_path / "own.csv", [*rows[:place], line, *rows[place:]], b"")
     after = OwnRecords.read_apart(data, tmp_path, before.shape)
-    assert (after.digest, after.shape, len(after.left_out)) == (before.digest, before.shape, 1)
+    assert (content(after), after.shape, len(after.left_out)) == (content(before), before.shape, 1)
 
 
 def test_the_width_of_a_table_without_a_header_is_the_agreed_one(tmp_path: Path) -> None:
@@ -399,6 +406,47 @@ def test_records_of_another_form_are_for_the_owner_to_hear_of_and_not_for_the_se
     assert "WARNING" in silo.log and silo.answer()[1] > 0
 
 
+@pytest.mark.parametrize("fits", [False, True])
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_no_invitation_finds_out_which_forms_records_have(tmp_path: Path, kind: str, fits: bool) -> None:
+    """By invitations with one shape after the other a server would learn it, before any agreement, at no charge."""
+    data = {"source": str(tmp_path / "scans/"), "channels": 1, "classes": ["a", "b"]}
+    for name, side in [(f"{k:02}", 2) for k in range(20)] + [("odd", 3)] * fits:
+        (tmp_path / "scans" / "a").mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "scans" / "a" / f"{name}.npy", np.ones((side, side), np.uint8))
+    if kind == "table":
+        data = {"source": str(tmp_path / "own.csv"), "label": -1, "classes": ["a", "b"]}
+        (tmp_path / "own.csv").write_text("1,2,a\n" * 20 + "1,2,3,4,5,6,7,8,9,b\n" * fits)
+    else:
+        data["source"] += "/"
+    public = {"mean": [0.0], "std": [1.0], "test": 0.2}
+    recipe = Recipe.from_dict(
+        {
+            "name": "probe", "data": {**data, **public}, "split": {"kind": "iid", "clients": 2},
+            "model": {"name": "logistic"}, "rounds": {"count": 1},
+            "method": {"name": "silo-dp", "noise_multiplier": 2.0, "steps": 1, "announced_size": 50},
+        }
+    )  # fmt: skip
+    shape = (1, 3, 3) if kind == "images" else (9,)
+    terms = CommonTerms(NAME, recipe.to_toml(), shape, ("a", "b"), (0.0,), (1.0,), KEY.author.first.hex())
+    message = terms.invitation(0, KEY).encode()
+    budget = {"limit": 50.0, **RECORDS}
+    given = {"data": data, "budget": budget, "consents": {"federations": [NAME]}}
+    Client.create(tmp_path / "named", Settings.of({**given, "coordinators": {NAME: KEY.author.first.hex()}})).close()
+    Client.create(tmp_path / "asked", Settings.of(given)).close()
+    with Client.open(tmp_path / "named") as client:
+        service = Service(client, tmp_path / "socket")
+        assert service.respond(Request(What.JOIN, payload=message)) == Response(True)
+        service._listening.close()
+    shown: list[Offer] = []
+    with Client.open(tmp_path / "asked") as client:
+        own = Participant(client, Link("http://localhost"), NAME, lambda offer: bool(shown.append(offer)))
+        with pytest.raises(NotJoined):
+            own._respond(Request(What.JOIN, payload=message))
+    assert [bool(offer.unreadable) for offer in shown] == [not fits], "for the owner to hear of"
+    assert ("WARNING" in shown[0].to_text()) == (not fits)
+
+
 @pytest.mark.parametrize("content", ["", "1,2,3\n", "1,a\n", "1,2,3,a\n"])
 def test_nothing_in_a_table_without_a_header_makes_a_client_decline(tmp_path: Path, content: str) -> None:
     path = tmp_path / "own.csv"
@@ -524,6 +572,50 @@ def test_a_client_without_records_answers_like_one_with_one(tmp_path: Path, what
             client.join(people.invitation(COMPUTING[what]).encode())
             answers.append((len(sent_by(client, what)), client.standing.spent))
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["", "fails at first"])
+@pytest.mark.parametrize("name", people.METHODS)
+def test_no_number_of_records_makes_a_client_of_any_method_decline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, failing: bool
+) -> None:
+    """Nor does a first round whose training failed change the form of a later answer."""
+    recipe, answers = people.method_recipe(name), []
+    budget = {"limit": 1e12, "adjacency": people.adjacency(name), "delta": 1e-5}
+    for number in (0, 1, 7):
+        path, digits = tmp_path / f"{number}.npz", people.read_once("digits").train
+        np.savez(path, x=digits.x[:number], y=digits.y[:number])
+        data = {"source": str(path), "classes": [str(k) for k in range(10)]}
+        consents = {"unproven": ["labels", "randomised features", "randomised records"]}
+        Client.create(
+            tmp_path / str(number), Settings.of({"data": data, "budget": budget, "consents": consents})
+        ).close()
+        with Client.open(tmp_path / str(number)) as client:
+            client.join(people.invitation(recipe).encode())
+            found, of = [], people.plans(recipe)
+            for round in (0, 1, 2) if client._member(NAME).prepares else (1, 2):
+                with monkeypatch.context() as patched:
+                    if failing and round == 1 and "ldpfl" not in name:  # of that, rounds see randomised records alone
+                        patched.setattr(CohortTrainer, "train", lambda *_, **__: 1 // 0)
+                    reply = client.reply("report" if round else "prepare", people.signed(of(round), given=recipe)
+                                         if round else people.signed(of(0), "prepare", given=recipe))  # fmt: skip
+                found.append((reply.reason, len(body(reply.payload)), client.standing.spent))
+            answers.append(found)
+    assert answers[0] == answers[1] == answers[2]
+    assert not any(reason for reason, *_ in answers[0])
+
+
+def test_an_exchange_with_a_record_that_is_left_out_has_no_finite_loss(tmp_path: Path) -> None:
+    """LDPFL trains on as many records as there are: what is proven of an exchange says nothing of one fewer."""
+    given = people.method_recipe("ldpfl")
+    digits = OwnRecords.read(people.settings().data, tmp_path)
+    for source in ("digits", "own.npz", "own.csv", "./scans"):
+        data = people.settings().data.model_copy(update={"source": source})
+        settings = people.settings().model_copy(update={"data": data})
+        member = Membership(people.invitation(given), settings, digits)
+        (features,) = (own for own in dict(member.schedule())[0] if own.what == "randomised features")
+        assert isinstance(features.guarantees[0].loss, Infinite) == (source != "digits")
+        assert not features.protects_records or source == "digits"
 
 
 def test_own_code_that_reads_records_proves_nothing_of_one_of_them(tmp_path: Path) -> None:

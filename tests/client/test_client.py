@@ -4,6 +4,9 @@ import json
 import os
 import shutil
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +16,14 @@ import pytest
 from sordino.client.client import Client, fresh
 from sordino.client.folder import Preparations
 from sordino.client.invitation import CommonTerms, Invitation
+from sordino.client.membership import Membership
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
 from sordino.client.sum_progress import SumFolder
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
+from sordino.learning.cohort import CohortTrainer
 from sordino.privacy.guarantee import Derived
 from sordino.privacy.ledger import Released
 from sordino.wire.receipt import RECEIPT_BYTES, Seal
@@ -142,7 +147,8 @@ def test_own_records_need_no_test_part_whatever_they_lie_in(tmp_path):
         for source in ("plain.npz", "train.NPZ", "both.npz", "./scans")
     ]
     assert [(len(records), records.shape) for records in found] == [(6, (1, 2, 2))] * 4
-    assert len({records.digest for records in found[:3]}) == 1, "the same records, however the file names them"
+    same = [own.examples.x.tolist() for own in found[:3]]
+    assert same[0] == same[1] == same[2], "the same records, however the file names them"
     assert found[3].examples.x[:3, 0].tolist() == x[::2].tolist(), "by class"
 
 
@@ -303,6 +309,67 @@ def test_a_method_that_sends_nothing_spends_nothing_and_does_each_round_once(tmp
         assert client.standing.releases == 0
 
 
+# --- training that fails
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Let training raise, as code does that meets what it cannot compute."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("Expected more than 1 value per channel")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CohortTrainer, "train", fail)
+        yield
+
+
+def test_a_count_announced_in_a_round_whose_training_failed_is_announced_again(tmp_path):
+    """Forgotten, it would be another number in the next round: that of a client which never announced one."""
+    given = people.method_recipe("webfed")
+    with joined(tmp_path / "a", given, settings(limit=1e12)) as client:
+        with failing():
+            counts = [body(client.answer("report", signed(plans(given)(1), given=given)))[:4]]
+        counts += [body(client.answer("report", signed(plans(given)(round), given=given)))[:4] for round in (2, 3)]
+        assert counts[0] == counts[1] == counts[2]
+        assert int.from_bytes(counts[0], "little") != given.method.aggregation.limit // 2
+
+
+def test_no_change_is_reported_without_a_look_at_the_records(tmp_path, monkeypatch):
+    """Records that take longer than the clock allows take it from the report, and not from what stands in its place."""
+    given = people.method_recipe("webfed").with_({"method.aggregation": {"kind": "mean"}})
+    given = given.with_({"evaluation.private": {"share": 0.2, "target": {"epsilon": 100.0, "delta": 1e-5}}})
+    own = settings(limit=1e12)
+    joined(tmp_path / "a", given, own).close()
+    monkeypatch.setattr(OwnRecords, "sides", lambda *_: time.sleep(60))
+    with Client.open(tmp_path / "a") as client:
+        client.settings = own.model_copy(update={"limits": own.limits.model_copy(update={"seconds": 2.0})})
+        reply = client.reply("report", signed(plans(given)(1), given=given))
+        assert (reply.reason, client.standing.releases) == ("", 1)
+
+
+@pytest.mark.parametrize("learning", ["local-only", "ldpfl"])
+def test_where_nothing_is_released_failing_is_no_refusal(tmp_path, learning):
+    given = people.method_recipe(learning)
+    if learning == "ldpfl":
+        given = given.with_({"method.learning": "alone"})
+    with joined(tmp_path / "a", given) as client:
+        of, answers = plans(given), []
+        if client._member(NAME).prepares:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Membership, "prepare", lambda *_: 1 // 0)
+                answers.append(client.reply("prepare", signed(of(0), "prepare", given=given)))
+        for round in (1, 2):
+            with failing() if round == 2 else nullcontext():
+                answers.append(client.reply("report", signed(of(round), given=given)))
+        assert {(answer.reason, body(answer.payload)) for answer in answers} == {("", b"")}
+        states = client._agreements.states(NAME)
+        first, second = (states.load(round, states.rounds()[round]) for round in (1, 2))
+        assert first is not None and second is not None and list(first) == list(second)
+        assert all(np.array_equal(first[name], second[name]) for name in first)
+        assert list(client._agreements.states(NAME).rounds())[-1] == 2 and client.standing.releases == 0
+
+
 # --- records that are randomised once
 
 
@@ -372,6 +439,28 @@ def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
         assert client.reply("prepare", signed(plans(other, "second")(0), "prepare", given=other)).reason == ""
         assert client.standing.spent > spent
         assert made == [0, 0]
+
+
+@pytest.mark.parametrize("rows", ["0-19", "0-20", "5-7"])
+def test_whether_a_preparation_is_charged_does_not_depend_on_the_records(tmp_path, rows):
+    """A server that watches the budget would learn whether one has changed."""
+    given = people.method_recipe("ldpfl")
+    client, _ = randomised(tmp_path)
+    with client:
+        client.answer("prepare", signed(plans(given)(0), "prepare", given=given))
+        spent = client.standing.spent
+    path = tmp_path / "a" / "client.toml"
+    path.write_text(path.read_text().replace('rows = "0-19"', f'rows = "{rows}"'))
+    with Client.open(tmp_path / "a") as again:
+        again.join(invitation(given, name="second").encode())
+        assert again.reply("prepare", signed(plans(given, "second")(0), "prepare", given=given)).reason == ""
+        assert (again.standing.spent, again.standing.unprotected) == (spent, 1)
+    for prepared in (tmp_path / "a" / "prepared").glob("*.safetensors"):
+        prepared.unlink()  # as an owner does who wants new records to take part: it is made, and charged, anew
+    with Client.open(tmp_path / "a") as again:
+        again.join(invitation(given, name="third").encode())
+        assert again.reply("prepare", signed(plans(given, "third")(0), "prepare", given=given)).reason == ""
+        assert again.standing.spent > spent
 
 
 def test_a_round_before_the_preparation_is_refused(tmp_path):

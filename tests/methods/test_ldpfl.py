@@ -266,6 +266,21 @@ def test_every_record_has_its_own_words_however_records_are_grouped(records, eac
     assert np.array_equal(streams.words(np.arange(records), 1, 0, 0, stride), whole)
 
 
+@pytest.mark.parametrize("first", [2**29 - 1, 2**29, 2**30 - 2, 2**31 + 5])
+def test_more_records_than_one_stream_has_words_for_are_randomised_too(first):
+    """A stream has 2^34 words, and how many records there are is private: no number of them is refused."""
+    streams = RecordStreams(Keystream.fresh(), np.arange(first, first + 4), 32)
+    found = streams.words(np.arange(4), 1, 0, 0, 32)
+    assert found.shape == (4, 32) and len(np.unique(found)) > 120
+    simulated = RecordStreams(Keystream.simulation(3, [5], 0), np.arange(first, first + 4), 32)
+    alone = [simulated.words(np.array([k]), 1, 0, 0, 32)[0] for k in range(4)]
+    assert np.array_equal(simulated.words(np.arange(4), 1, 0, 0, 32), np.stack(alone))
+    other = RecordStreams(Keystream.simulation(3, [5], 0), np.arange(first % 2**29, first % 2**29 + 1), 32)
+    assert np.array_equal(other.words(np.arange(1), 1, 0, 0, 32)[0], alone[0]) == (first < 2**29)
+    tested = RecordStreams(Keystream.simulation(3, [5], 0), np.arange(first, first + 1), 32)
+    assert not np.array_equal(tested.words(np.arange(1), 1, 1, 0, 32)[0], alone[0])
+
+
 def test_words_beyond_a_records_own_are_refused():
     streams = RecordStreams(Keystream.simulation(3, [5], 0), np.arange(2), 8)
     with pytest.raises(InvalidInput, match="word 8"):

@@ -32,7 +32,7 @@ def members(recipe: Recipe, method: Method, identities: Mapping[int, Identity] |
 def releases(recipe: Recipe, method: Method) -> ReleasesOf:
     """What a report on a plan tells of its client behind the channel that the recipe names."""
     found: ReleasesOf = recipe.method.channel.releases(recipe, method)
-    if recipe.evaluation.private is None:
+    if recipe.evaluation.private is None and recipe.data.origin == "known":
         return found
     from sordino.methods.private_evaluation import with_sides
     from sordino.methods.upload import PerClass

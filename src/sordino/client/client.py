@@ -400,9 +400,12 @@ class Client:
         caveats = own_code_caveats(membership.recipe)
         given = membership.recipe.evaluation.private
         aside = (0.0, 0) if given is None else (given.share, given.times(rounds))
+        records = self.records(membership.invitation.shape)
+        unreadable = records.left_out[0] if records.left_out and not len(records) else ""
         return Offer(
-            membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats, *aside
-        )
+            membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats, *aside,
+            unreadable,
+        )  # fmt: skip
 
     # --- answering
 
@@ -566,7 +569,8 @@ class Client:
         state: ClientState,
         prepared: ClientState | None,
     ) -> tuple[bytes, ClientState]:
-        """A report. If training fails, the report of "no change": a failure would tell of the records.
+        """A report. If training fails, the report of "no change": a failure would tell of the records. Where nothing is
+        released, the client keeps what it had, and answers as ever.
 
         That hides a failure where the client is protected. Where single records are, one at which code raises anything
         adds 0 to the sum, so that none of them brings this about.
@@ -579,11 +583,14 @@ class Client:
         try:
             return self._compute(membership, "the report", report, about=releases)
         except Exception as error:
-            silent = self._compute(membership, "no change", lambda: membership.silent_report(plan, state, draw))
-            if silent is None:
-                raise
+            silent = (b"", state)
+            if releases:
+                given = self._compute(membership, "no change", lambda: membership.silent_report(plan, state, draw))
+                if given is None:
+                    raise
+                silent = given
             self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
-            return silent, state
+            return silent
 
     # --- private evaluation
 
@@ -703,13 +710,23 @@ class Client:
         return tuple(replace(r, guarantees=(), claimed=None, composition=Derived(earlier)) for r in releases)
 
     def _prepare(self, membership: Membership, plan: Plan, key: ReportKey, releases: tuple[Release, ...]) -> bytes:
-        """Prepare the records as the method asks, unless that was done before, and record the release."""
+        """Prepare the records as the method asks, unless that was done before, and record the release.
+
+        What was made first stays, whatever becomes of the records: by another rule, what the ledger is charged would
+        depend on them. Where nothing is released, one that fails is that of no records: a refusal would tell of them.
+        """
         name = membership.preparation_name
         if self._preparations.load(name) is None:
             draw = self._randomness(0)
-            made = self._compute(
-                membership, "the preparation", lambda: membership.prepare(plan, draw), name, about=releases
-            )
+            made: ClientState = {}
+            try:
+                made = self._compute(
+                    membership, "the preparation", lambda: membership.prepare(plan, draw), name, about=releases
+                )
+            except Exception as error:
+                if releases:
+                    raise
+                self.log(f"prepared nothing for {membership.federation}: {type(error).__name__}: {error}")
             self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._preparations.note_releases(name, ids(releases))

@@ -28,7 +28,7 @@ from sordino.learning.stacked_model import LOOP, Execution
 from sordino.learning.tasks import CLASSES
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
-from sordino.methods.private_evaluation import private_evaluation
+from sordino.methods.private_evaluation import private_evaluation, with_sides
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
@@ -59,7 +59,9 @@ class Membership:
         self.invitation, self._all_records = invitation, records
         self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
-        self._reads_by_own_code = origin_of(settings.data.source) == "function" or settings.data.own_columns
+        self._columns = settings.data.model_dump(mode="json", include={"label", "features", "columns", "channels"})
+        self._origin = origin_of(settings.data.source)
+        self._reads_by_own_code = self._origin == "function" or settings.data.own_columns
         self.recipe = _read(invitation, settings)
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)
@@ -190,11 +192,11 @@ class Membership:
         return self._own(own)
 
     def _own(self, releases: Sequence[Release]) -> tuple[Release, ...]:
-        """Releases of these records, under the owner's name for them."""
-        named = (replace(release, dataset=self._dataset) for release in releases)
-        return tuple(
-            release.unproven_of_records(OWN_READER) if self._reads_by_own_code else release for release in named
-        )
+        """Releases of these records, under the owner's name for them: of files, of which some may be left out."""
+        own = tuple(replace(release, dataset=self._dataset) for release in releases)
+        if self._reads_by_own_code:
+            return tuple(release.unproven_of_records(OWN_READER) for release in own)
+        return own if self._origin == "known" else tuple(map(with_sides, own))
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """What training asks of this client, round by round."""
@@ -247,7 +249,11 @@ class Membership:
 
     @cached_property
     def preparation_name(self) -> str:
-        """A name for what this client prepares before the first round; equal preparations have equal names."""
+        """A name for what this client prepares before the first round; equal preparations have equal names.
+
+        No record has a part in it: by what a preparation costs, which is nothing the second time, a server that
+        watches the budget would learn whether records have changed.
+        """
         method = self.recipe.to_dict()["method"]
         strengths = self.recipe.epsilons()
         given = {
@@ -255,7 +261,7 @@ class Membership:
             "epsilon": None if strengths is None else strengths[self.client],
             "seed": self.recipe.seed,
             "form": [self.invitation.shape, self.invitation.classes, self.invitation.mean, self.invitation.std],
-            "records": self._records.digest,
+            "columns": self._columns,
         }
         return hashlib.sha256(_canonical(given).encode()).hexdigest()[:32]
 
@@ -272,15 +278,17 @@ class Membership:
         reported = self.method.report(plan, self._cohort(state, prepared, data), draw, self._bench)
         return reported.bodies[0], reported.states[0]
 
-    def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> bytes | None:
+    def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> tuple[bytes, ClientState] | None:
         """The report of "no change", for a client whose training failed; None if nothing would randomise it.
 
-        It is randomised like every other, by the mechanism or by the noise of private training.
+        It is randomised like every other, by the mechanism or by the noise of private training, and leaves a state as
+        every other does. It is that of a client without records, so that it takes no record's time.
         """
         mechanism = self.method.first_upload.mechanisms[int(self.method.first_upload.class_of[self.client])]
         if not self.method.noisy and not mechanism.randomizes:
             return None
-        return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
+        reported = self.method.report(plan, Cohort((self.client,), (None,), (state,), (0,)), draw, self._bench)
+        return reported.bodies[0], reported.states[0]
 
     def evaluate(self, plan: Plan, draw: Draw) -> bytes:
         """The body of an answer to an evaluation: noisy counts of the records that are set aside."""

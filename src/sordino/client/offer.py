@@ -28,6 +28,7 @@ class Offer:
     caveats: tuple[str, ...] = ()  #: what the statement's figures rest on besides
     set_aside: float = 0.0  #: share of the records that are set aside for private evaluation
     evaluations: int = 0  #: how often these are counted
+    unreadable: str = ""  #: why none of the owner's records takes part, where there are some: for the owner alone
 
     @cached_property
     def statement(self) -> Statement:
@@ -55,6 +56,11 @@ class Offer:
                 "What is said of the secure sum holds against a server that keeps to the protocol: you have not listed "
                 f"the others' keys under peers.{self.invitation.federation} in client.toml. Your budget against the "
                 "server alone decides."
+            )
+        if self.unreadable:
+            lines.append(
+                "WARNING: none of your records can be read as this federation has them, so that you would take part "
+                f"without records: {self.unreadable}"
             )
         if self.unprotected:
             kinds = ", ".join(self.unprotected)

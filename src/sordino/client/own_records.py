@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -95,15 +93,6 @@ class OwnRecords:
         aside = held_out(self.examples.x, share, seed)
         first, second = (replace(self, examples=self.examples.take(np.flatnonzero(own))) for own in (~aside, aside))
         return first, second
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of all records: a preparation belongs to these records alone."""
-        found = hashlib.sha256()
-        for part in (self.examples.x, self.examples.y):
-            found.update(f"{part.dtype} {part.shape} ".encode())
-            found.update(np.ascontiguousarray(part).data)
-        return found.hexdigest()
 
     def check(self, invitation: Invitation, task: LearningTask = CLASSES) -> None:
         """Refuse a federation about records of another form, or one that learns another `task` from them."""

@@ -89,16 +89,24 @@ class LocalPrivacy(PrivacyMod):
     def _answer(
         self, message: Message, context: Context, call_next: Next, model: ModelArrays
     ) -> tuple[Float32s, dict[str, float]]:
-        """The vector to randomise and the metrics that may leave; of training that failed, "no change" and none."""
+        """The vector to randomise and the metrics that may leave; of training that failed, "no change" and none.
+
+        A reply without the message's arrays, or with others, is such a failure: to decline it would tell of the data.
+        """
         after = before = model.vector()
+        if not np.isfinite(before).all():
+            raise InvalidInput("the message holds numbers that are not finite, from which no change can be told")
         metrics: dict[str, float] = {}
         reply = reply_of(message, context, call_next)
         if reply is not None:
-            after = model.vector(only_arrays(reply.content, "a reply to train"))
-            metrics = self.allowed(reply.content)
-            if not np.isfinite(after).all():
-                log.error("training gave values that are not finite: the report says 'no change'")
-                after, metrics = before, {}
+            try:
+                after = model.vector(only_arrays(reply.content, "a reply to train"))
+                if not np.isfinite(after).all():
+                    raise InvalidInput("training gave values that are not finite")
+                metrics = self.allowed(reply.content)
+            except Exception as error:
+                log.error("the report says 'no change': %s", error)
+                after = before
         vector = after - before if self.sends == "update" else after
         largest = float(np.finfo(np.float32).max)
         return np.clip(vector, -largest, largest).astype(np.float32), metrics

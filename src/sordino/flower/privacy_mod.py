@@ -186,15 +186,14 @@ def reply_of(message: Message, context: Context, call_next: Next) -> Message | N
     """The app's reply; None where it failed, which is nobody else's business: an error's text may quote data."""
     try:
         reply = call_next(message, context)
+        if not reply.has_error():
+            return reply
+        log.error("the app failed in %s: %s", message.metadata.message_type, reply.error.reason)
     except STOPPING:
         raise
-    except BaseException:  # an app that asks for the end of its process would leave the server without a reply
+    except BaseException:  # an app that ends its process would leave the server without a reply
         log.exception("the app failed in %s: the server is not told", message.metadata.message_type)
-        return None
-    if reply.has_error():
-        log.error("the app failed in %s: %s", message.metadata.message_type, reply.error.reason)
-        return None
-    return reply
+    return None
 
 
 def _round(message: Message) -> int:

@@ -9,8 +9,9 @@ own reply: weights that are a function of the server's message and of noisy sums
 Poisson samples, plus discrete Gaussian noise. The app's optimiser moves the model by them.
 
 The app's code computes on the records in the node's process. A record at which it raises anything adds nothing; one at
-which it ends the process, hangs or takes all memory leaves the server without a reply. So the loss of a record is
-`Infinite`, and `of_sums` says what it would be if no record did so.
+which it ends the process, hangs or takes all memory leaves the server without a reply, and one at which it raises
+before `private_training` lets the node decline. So the loss of a record is `Infinite`, and `of_sums` says what it would
+be if no record did so.
 
 Servers need no line of Sordino's: replies look like the app's, and every client weighs alike.
 """
@@ -54,9 +55,9 @@ require()
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
 
 UNCONTAINED = (
-    "the app's own code computes on the records in the node's process, and one record at which it ended that process, "
-    "hung or took all memory would leave the server without a reply: let `sordino client` train a network that Sordino "
-    "ships"
+    "the app's own code computes on the records in the node's process, and one record at which it raised before "
+    "private_training, ended that process, hung or took all memory would leave the server without weights: let "
+    "`sordino client` train a network that Sordino ships"
 )
 UNDECLARED = (
     "nobody declared that the app's model keeps nothing from one record to the next and draws nothing "

@@ -358,13 +358,15 @@ def _check_method(method: Method) -> None:
 # --- what the sides mean for the releases of training -----------------------------------------------------------------
 
 _MOVES = (
-    "an exchanged record may be one that was trained on and be replaced by one that is set aside: nothing is proven of "
-    "a record that is only removed"
+    "an exchanged record may be one that was trained on and be replaced by one that is not: set aside, held out for a "
+    "test, or left out as it cannot be read. Nothing is proven of a record that is only removed"
 )
 
 
 def with_sides(release: Release) -> Release:
-    """A release of training where some records are set aside by a hash of themselves.
+    """A release of training on some of the records.
+
+    Others are set aside or held out by a hash of themselves, or left out of files because they cannot be read.
 
     For a record that is added or removed nothing changes, nor for a label, which no hash is of. An exchange may take a
     record out of training without another in its place. So its figure stands only where a finite one for a removed

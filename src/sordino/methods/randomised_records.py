@@ -36,7 +36,7 @@ from sordino.privacy.guarantee import (
     Release,
     Sequential,
 )
-from sordino.randomness import BLOCK_WORDS, Randomness, Rows, Words
+from sordino.randomness import BLOCK_WORDS, STREAM_WORDS, Randomness, Rows, Words
 from sordino.report.words import upper
 
 if TYPE_CHECKING:
@@ -50,13 +50,17 @@ Randomizer = BitRandomizer | PrivUnitG | None  #: of a record; None leaves it as
 RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
 NEVER = 1e-12  #: in the place of a probability of 0, of which there is no logarithm
 TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
+_TENSORS = 2  #: how many there are
 AT_ONCE = 512  #: records randomised at a time, or fewer:
 VALUES_AT_ONCE = 2**23  #: bits or numbers of them, each of which takes a random word and more
 
 
 @dataclass(frozen=True)
 class RecordStreams:
-    """One client's randomness with a row for each of its records: record i has its own piece of the client's stream."""
+    """One client's randomness with a row for each of its records: record i has its own piece of the client's streams.
+
+    The streams of a tensor go on under other numbers: how many records there are is private, and must break nothing.
+    """
 
     randomness: Randomness  #: of one row
     positions: NDArray[np.int64]
@@ -71,12 +75,22 @@ class RecordStreams:
         if first + count > stride:
             raise InvalidInput(f"a record has {self.words_each} random words, so there is no word {first + count - 1}")
         mine = np.zeros(1, np.intp)
-        own = self.positions[rows]
-        if first == 0 and count == stride and (np.diff(own) == 1).all():  # side by side in the stream
-            words = self.randomness.words(mine, purpose, tensor, int(own[0]) * stride, len(own) * stride)
+        own, each = self.positions[rows], STREAM_WORDS // stride
+        if first == 0 and count == stride and (np.diff(own) == 1).all() and own[0] // each == own[-1] // each:
+            words = self.randomness.words(  # side by side in the stream
+                mine, purpose, _tensor(tensor, own[0] // each), int(own[0] % each) * stride, len(own) * stride
+            )
             return words.reshape(len(own), stride)
-        each = [self.randomness.words(mine, purpose, tensor, int(p) * stride + first, count)[0] for p in own]
-        return np.stack(each)
+        found = [
+            self.randomness.words(mine, purpose, _tensor(tensor, p // each), int(p % each) * stride + first, count)[0]
+            for p in own
+        ]
+        return np.stack(found)
+
+
+def _tensor(tensor: int, stream: int) -> int:
+    """The number of a tensor's stream 0, 1, ..."""
+    return tensor + _TENSORS * int(stream)
 
 
 def at_once(values: int) -> int:

@@ -256,12 +256,14 @@ class Personalized(Method):
         reported = send(self.upload(plan), cohort, g, draw, trained)  # clipped, then noise (Eq. 4) or a sign (Eq. 7)
         if not self.spec.portion:
             return reported
-        states = ({**kept, ORDER: order} for kept, order in zip(reported.states, orders, strict=True))
+        states = (
+            {**kept, ORDER: order} if order.size else kept for kept, order in zip(reported.states, orders, strict=True)
+        )
         return replace(reported, states=tuple(states))
 
     def _order(self, kept: ClientState, records: int, randomness: Randomness, row: int) -> NDArray[np.int32]:
         """In which order a client takes up its records: drawn once, and kept."""
-        if not self.spec.portion:
+        if not self.spec.portion or not records:
             return np.arange(records, dtype=np.int32)
         if ORDER in kept:
             return np.asarray(kept[ORDER], np.int32)
