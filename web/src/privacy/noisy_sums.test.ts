@@ -176,7 +176,7 @@ describe("what a page states of its sums", () => {
     ["rounds that nobody described", (m: any) => (m.stages[1].rounds[1] = 3), /do not cover/],
     ["a modulus beyond exact numbers", (m: any) => (m.stages[1].modulus = 60), /modulus/],
     ["no noise", (m: any) => (m.stages[1].noise = 0), /noise/],
-    ["lengths that are not whole", (m: any) => (m.limits.row = 0.5), /lengths/],
+    ["lengths that are not whole", (m: any) => (m.limits.row = 0.5), /limits.row/],
   ])("a task with %s is refused", async (_, change, why) => {
     const task = digits();
     change(task.strengths[0].mechanism);

@@ -10,7 +10,8 @@ import type { Summing } from "../learning/sums.ts";
 import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from "../wire/signing.ts";
-import { type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
+import { fields, flag, number, oneOf, positive } from "../wire/schema.ts";
+import { ADJACENCIES, type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease, checkCountable } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
 import { noisySums, readSums } from "./noisy_sums.ts";
@@ -380,17 +381,19 @@ function vectorOf(task: Task, plan: Plan, trained: Float32Array | null): Float32
   return moved.every(Number.isFinite) ? moved : new Float32Array(start.length);
 }
 
-function checkChoice(task: Task, { budget, noise, acceptClaimed }: Choice): void {
-  checkBudget(budget);
+/** A choice as it comes from the page, or from what the page kept over a reload. */
+const CHOICE = fields(
+  { budget: fields({ limit: positive, delta: number(0, 1 - 2 ** -53), basis: oneOf("proven", "claimed"), adjacency: oneOf(...ADJACENCIES) }) },
+  { noise: positive, acceptClaimed: flag, acceptUnbounded: flag },
+);
+
+function checkChoice(task: Task, choice: Choice): void {
+  CHOICE(choice, "your choice");
+  const { budget, noise, acceptClaimed } = choice;
   if (budget.basis === "claimed" && !acceptClaimed) {
     throw new Refused("this budget counts figures that are claimed and proven by nothing: agree to that, or choose proven ones");
   }
   if (noise !== undefined && task.training.kind !== "private") throw new Refused("this federation leaves no choice of noise");
-}
-
-function checkBudget({ limit, delta }: Budget): void {
-  if (!(Number.isFinite(limit) && limit > 0)) throw new Refused(`a budget must be a number above 0, got ${limit}`);
-  if (!(delta >= 0 && delta < 1)) throw new Refused(`a budget's delta must lie in [0, 1), got ${delta}`);
 }
 
 /** What leaves without any bound needs the person's word. */
