@@ -97,6 +97,32 @@ describe("private training", () => {
     }
   });
 
+  test("leaves nothing of one record in the memory of another, even in layers that write less than they take", async () => {
+    const [kernel, side] = [-1, 8]; // such a kernel is refused with its task
+    const layers = [
+      { kind: "conv", name: "a", inputs: 1, outputs: 2, kernel: 1, padding: 0 }, { kind: "conv", name: "b", inputs: 2, outputs: 4, kernel: 3, padding: 0 },
+      { kind: "elu", name: "e" }, { kind: "conv", name: "odd", inputs: 4, outputs: 4, kernel, padding: 0 }, { kind: "flatten", name: "f" }, { kind: "dense", name: "fc", inputs: 4 * side * side, outputs: 10 },
+    ] as const;
+    const sizes = { "a.weight": 2, "a.bias": 2, "b.weight": 72, "b.bias": 4, "odd.weight": 16, "odd.bias": 4, "fc.weight": 40 * side * side, "fc.bias": 10 };
+    let size = 0;
+    const parameters = Object.entries(sizes).map(([name, each]) => ({ name, shape: [each], first: (size += each) - each, size: each }));
+    const first = (name: string) => parameters.find((parameter) => parameter.name === name)!.first;
+    const at = new Float32Array(size).fill(1, first("odd.bias"), first("odd.bias") + 4);
+    at.fill(3e38, first("a.weight"), first("a.weight") + 2); // infinite for the record of 2s,
+    at.fill(1, first("b.weight"), first("b.weight") + 9).fill(-1, first("b.weight") + 9, first("b.weight") + 18); // and then no number
+    const hostile = { name: "odd", layers: [...layers], parameters, size };
+    const x = new Float32Array(3 * 64).fill(2, 64, 128);
+    const run = async (chosen: number[]) => {
+      const network = new Network(hostile, [1, 8, 8], 10, "cross-entropy", new ScriptMultiplier());
+      const sum = new Float64Array(size);
+      await addition(training, { ...taskWith(training), model: hostile, input: { shape: [1, 8, 8] } } as unknown as Task, network)(sum, at, { x, y: [0, 1, 0], count: 3 }, chosen);
+      return sum;
+    };
+    const [others, odd, all] = [await run([0, 2]), await run([1]), await run([0, 1, 2])];
+    expect(others.some((value) => value !== 0)).toBe(true);
+    expect(all).toEqual(others.map((value, i) => value + odd[i]!));
+  });
+
   test("counts a record whose gradient cannot be computed as 0, and all others", async () => {
     const { network, parameters, records } = await setting();
     const sumOf = async (sample: number[]) => {
