@@ -48,10 +48,8 @@ interface White {
 
 /** the length of a record that is shown to the model: as long as a server shows its own */
 const SHOWN = 1448;
-/** Records between two looks at the time. */
-const PIECE = 32;
 /** How many records a block has, and how many bytes of blocks are kept from round to round: all others are made again. */
-const ROOM = { block: 256, kept: 2 ** 30 };
+const ROOM = { block: 32, kept: 2 ** 30 };
 
 export class FeatureSums {
   readonly #training: SumsTraining;
@@ -85,7 +83,7 @@ export class FeatureSums {
     this.#size = training.maps * training.cells;
     new NormalForm(training, 1); // refuses groups and roots that do not fit
     this.#block = block;
-    this.#most = Math.floor(kept / (block * (4 * this.#size + 10)));
+    this.#most = Math.floor(kept / (block * (4 * this.#size + 10) + 16 * (this.#size + 1)));
     this.#spare = new Int16Array(block * this.#size);
   }
 
@@ -139,13 +137,16 @@ export class FeatureSums {
     }
   }
 
-  /** The normal forms of a block; who stops goes on with the block where it was. */
+  /** The normal forms of a block; who stops goes on with the block that was not finished. */
   async #wholeUnits(units: Units, block: Block, progress: Progress): Promise<Int16Array> {
     const { kept } = units;
     const made = kept[block.number];
     if (made) return made;
     const whole = this.#roomFor(block, this.#spare, () => new Int16Array(block.count * this.#size));
-    await this.#inPieces(units, block, 1, (i) => whole.set(this.#wholeOf(units, block.first + i), i * this.#size), progress, "features");
+    for (let i = 0; i < block.count; i += 1) {
+      whole.set(this.#wholeOf(units, block.first + i), i * this.#size);
+      await this.#past(units, block.first + i + 1, progress, "features");
+    }
     if (whole !== this.#spare) kept[block.number] = whole;
     return whole;
   }
@@ -163,7 +164,8 @@ export class FeatureSums {
     const moments = new SecondMoments(this.#training.maps, this.#training.cells, units.form.limit);
     for (const block of this.#blocks(units)) {
       const whole = await this.#wholeUnits(units, block, progress);
-      await this.#inPieces(units, block, PIECE, (i, count) => moments.add(whole, i * this.#size, count), progress, "training");
+      moments.add(whole, 0, block.count);
+      await this.#past(units, block.first + block.count, progress, "training");
     }
     return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: units.y.length, order: null };
   }
@@ -183,7 +185,8 @@ export class FeatureSums {
     if (made) return made;
     const whole = await this.#wholeUnits(units, block, progress);
     const records = this.#roomFor(block, spare, () => new WhitenedRecords(block.count, whitener, this.#training.bias, limit));
-    await this.#inPieces(units, block, PIECE, (i, count) => records.set(i, whole, i * this.#size, count), progress, "features");
+    records.set(0, whole, 0, block.count);
+    await this.#past(units, block.first + block.count, progress, "features");
     if (records !== spare) kept[block.number] = records;
     return records;
   }
@@ -196,9 +199,8 @@ export class FeatureSums {
     gradients.begin(weights);
     for (const block of this.#blocks(units)) {
       const { whole, scales, length } = await this.#whitened(white, units, block, progress);
-      await this.#inPieces(units, block, PIECE, (first, some) => {
-        for (let i = first; i < first + some; i += 1) gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, units.y[block.first + i]!);
-      }, progress, "training");
+      for (let i = 0; i < block.count; i += 1) gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, units.y[block.first + i]!);
+      await this.#past(units, block.first + block.count, progress, "training");
     }
     const { total, losses } = gradients.now;
     const sums = new Float64Array(weights.length);
@@ -207,15 +209,10 @@ export class FeatureSums {
     return { sums, parameters: null, clear: null, loss: count ? losses / count : null, seen: count, order: null };
   }
 
-  /** Does something to all records of a block, some at a time. */
-  async #inPieces({ y }: Units, { first, count }: Block, piece: number, work: (first: number, count: number) => void, progress: Progress, doing: Doing): Promise<void> {
-    for (let done = 0; done < count; ) {
-      const some = Math.min(piece, count - done);
-      work(done, some);
-      done += some;
-      if (this.#turn.isOver) await this.#turn.pass();
-      progress(first + done, y.length, doing);
-    }
+  /** After some of the records, `done` so far. */
+  async #past({ y }: Units, done: number, progress: Progress, doing: Doing): Promise<void> {
+    if (this.#turn.isOver) await this.#turn.pass();
+    progress(done, y.length, doing);
   }
 }
 

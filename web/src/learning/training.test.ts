@@ -7,7 +7,7 @@ import type { Task } from "../wire/task.ts";
 import { order, poissonSample } from "./draws.ts";
 import { ScriptMultiplier } from "./multiply.ts";
 import { Network } from "./network.ts";
-import { addition, noiseAlone, train } from "./training.ts";
+import { addition, train } from "./training.ts";
 
 const { shape, classes, records: count, model, cases } = golden.training;
 
@@ -57,16 +57,9 @@ describe("private training", () => {
     const moved = Math.max(...clear!.map((value, i) => Math.abs(value - parameters[i]!)));
     expect(moved).toBeGreaterThan(0);
     // Both records and noise move the report; without the noise alone (the same key) the rest is what records did.
-    const noise = await noiseAlone(task, parameters, 1, await stream());
-    const rest = after!.map((value, i) => value - noise[i]!);
+    const rest = after!.map((value, i) => value - empty.parameters![i]!);
     const away = Math.max(...rest.map((value, i) => Math.abs(value - (clear![i]! - parameters[i]!))));
     expect(away / moved).toBeLessThan(1e-3);
-  });
-
-  test("noise alone needs no network, and is that of no records", async () => {
-    const { network, parameters } = await setting();
-    const trained = await train(taskWith(training), network, parameters, { x: new Float32Array(), y: [], count: 0 }, 2, await stream(), () => {});
-    expect(await noiseAlone(taskWith(training), parameters, 2, await stream())).toEqual(trained.parameters);
   });
 
   test("that stops being finite hands in what it came with, and not nothing", async () => {

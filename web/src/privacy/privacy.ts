@@ -13,7 +13,7 @@ import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from
 import { fields, flag, number, oneOf, positive } from "../wire/schema.ts";
 import { ADJACENCIES, type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease, checkCountable } from "./account.ts";
-import { type Entry, Ledger } from "./ledger.ts";
+import { type Entry, type Kept, Ledger } from "./ledger.ts";
 import { noisySums, readSums } from "./noisy_sums.ts";
 import { ownReleases } from "./releases.ts";
 import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
@@ -87,6 +87,14 @@ export const LOCK = "sordino ledger";
 /** In tests the key is given, so that every outgoing byte can be compared with the encoder's. */
 export type FreshWords = () => Promise<Words>;
 
+/** A plan that was ruled to be answered. */
+interface Pending {
+  plan: Plan;
+  /** the one that `releases` were computed for: a server may give this page another number meanwhile */
+  strength: Strength;
+  releases: OwnRelease[];
+}
+
 interface Open {
   task: Task;
   choice: Choice;
@@ -102,8 +110,7 @@ export class PrivacyRoom {
   readonly #ledger: Ledger;
   readonly #fresh: FreshWords;
   #open: Open | null = null;
-  /** `strength` is the one that `releases` were computed for: a server may give this page another number meanwhile */
-  #pending: { plan: Plan; strength: Strength; releases: OwnRelease[] } | null = null;
+  #pending: Pending | null = null;
 
   constructor(ledger: Ledger, fresh: FreshWords = () => Keystream.fresh()) {
     this.#ledger = ledger;
@@ -249,19 +256,31 @@ export class PrivacyRoom {
   async release(
     trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null,
   ): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number; insight: Insight }> {
+    const pending = this.#taken();
+    const kept = await this.#ledger.kept(this.#opened.task.federation);
+    const { body, announced, insight } = await this.#body(pending.plan, pending.strength, trained, records, kept.announced);
+    const { answer, index } = await this.#record(pending, body, { announced: announced ?? kept.announced, order: order ?? kept.order });
+    return { answer: answer!, index, insight };
+  }
+
+  /** Writes a round without a report down as if there had been one; the bytes say that there is none, and no other answer to it ever leaves. */
+  async forgo(): Promise<Uint8Array<ArrayBuffer>> {
+    const pending = this.#taken();
+    const { answer } = await this.#record(pending, null, await this.#ledger.kept(this.#opened.task.federation));
+    return answer!;
+  }
+
+  #taken(): Pending {
     const pending = this.#pending;
-    const { task, dataset } = this.#opened;
     if (!pending) throw new Error("nothing was asked for: judge a plan first");
     this.#pending = null;
-    const { plan, strength, releases } = pending;
-    const kept = await this.#ledger.kept(task.federation);
-    const { body, announced, insight } = await this.#body(plan, strength, trained, records, kept.announced);
+    return pending;
+  }
+
+  #record({ plan, releases }: Pending, body: Uint8Array | null, kept: Kept): Promise<Entry> {
+    const { task, dataset } = this.#opened;
     const answer = writeAnswer(plan, body);
-    const entry = await this.#ledger.record(
-      { dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() },
-      { announced: announced ?? kept.announced, order: order ?? kept.order },
-    );
-    return { answer: entry.answer!, index: entry.index, insight };
+    return this.#ledger.record({ dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() }, kept);
   }
 
   async #body(plan: Plan, { mechanism }: Strength, trained: Float32Array | Float64Array | null, records: number, announced: number | null): Promise<Omit<Body, "read"> & { insight: Insight }> {
