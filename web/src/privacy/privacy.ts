@@ -264,10 +264,10 @@ export class PrivacyRoom {
   }
 
   /** Writes a round without a report down as if there had been one; the bytes say that there is none, and no other answer to it ever leaves. */
-  async forgo(): Promise<Uint8Array<ArrayBuffer>> {
+  async forgo(): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
     const pending = this.#taken();
-    const { answer } = await this.#record(pending, null, await this.#ledger.kept(this.#opened.task.federation));
-    return answer!;
+    const { answer, index } = await this.#record(pending, null, await this.#ledger.kept(this.#opened.task.federation));
+    return { answer: answer!, index };
   }
 
   #taken(): Pending {

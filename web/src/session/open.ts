@@ -8,6 +8,7 @@ import { Refused, STOPPED, wordsOf } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
 import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
+import { Marker } from "./marker.ts";
 import { readModel, recordOf } from "./predictor.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
@@ -20,13 +21,14 @@ export interface Parts {
   fetch: typeof fetch;
   socket: (url: string, protocols: string[]) => WebSocket;
   farewells: Pick<Farewells, "keep" | "drop">;
+  marker: Pick<Marker, "note" | "check">;
   /** waiting times are multiplied by this */
   pace: number;
 }
 
 const socket: Parts["socket"] = (url, protocols) => new WebSocket(url, protocols);
 const farewells = new Farewells(socket);
-const REAL: Parts = { rooms: openRooms, fetch: (...given) => fetch(...given), socket, farewells, pace: 1 };
+const REAL: Parts = { rooms: openRooms, fetch: (...given) => fetch(...given), socket, farewells, marker: new Marker(), pace: 1 };
 
 export function openSession(options: SessionOptions, parts: Parts = REAL): Session {
   return new PageSession(options, parts);
@@ -50,6 +52,9 @@ const TOLD = {
   unsigned: "the coordinator that the owner agreed to did not sign this, for this client and this step",
   unable: "the participant's page could not train",
 } as const;
+
+/** milliseconds that a person has to answer whether the browser may keep the ledger */
+const PATIENCE = 10_000;
 
 const ENDED: readonly SessionState[] = ["ended", "left", "failed"];
 
@@ -197,7 +202,7 @@ class PageSession implements Session {
   // --- getting ready
 
   async #prepare(): Promise<void> {
-    void globalThis.navigator?.storage?.persist?.().catch(() => false); // browsers clear what is not persistent when space is short
+    this.#tell({ type: "storage", lasting: await this.#lasting() });
     const answer = await fetched(this.#places.task, { fetch: this.#parts.fetch });
     if (answer.status === 404) throw new Refused(this.#gone);
     if (!answer.ok) throw new Refused(`the server answered ${answer.status}: try again in a moment`);
@@ -212,9 +217,17 @@ class PageSession implements Session {
       throw new Refused("your invitation names another key for the plans of this federation than the server does: it is not the server that invited you");
     }
     await this.#rooms.privacy.open({ task: this.#task, choice, own: data.kind !== "sample" });
+    this.#parts.marker.check((await this.#rooms.privacy.ledger()).length);
     const device = await this.#rooms.training.open(this.#task);
     this.#tell({ type: "device", ...device });
     if (data.kind !== "sample") await this.#load(null);
+  }
+
+  /** Whether the browser promises to keep the ledger. It clears what is not persistent when space is short; some ask the person first. */
+  async #lasting(): Promise<boolean> {
+    const asked = Promise.resolve(globalThis.navigator?.storage?.persist?.() ?? false).catch(() => false);
+    const late = new Promise<false>((resolve) => setTimeout(() => resolve(false), PATIENCE * this.#parts.pace));
+    return Promise.race([asked, late]);
   }
 
   /** A person's own data before joining; the sample once it is known which part of it belongs to this page. */
@@ -439,7 +452,8 @@ class PageSession implements Session {
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#while("randomising");
-    const { answer, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    const { answer, index, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    this.#parts.marker.note(index + 1);
     await this.#send(round, answer, "first");
     const clear = insight.clear ?? outcome.clear?.map((value, i) => value - parameters[i]!) ?? null;
     this.#tell({ type: "noise", round, clear, sent: insight.sent }); // last: how long it takes to show must not be seen outside
@@ -478,7 +492,9 @@ class PageSession implements Session {
 
   /** Ends a round without a report, which is written down as if there had been one. */
   async #forgo(round: number, plan: Uint8Array<ArrayBuffer>): Promise<void> {
-    await this.#send(round, await this.#rooms.privacy.forgo(), "first");
+    const { answer, index } = await this.#rooms.privacy.forgo();
+    this.#parts.marker.note(index + 1);
+    await this.#send(round, answer, "first");
     await this.#tellBudget();
     return this.#done(plan, "waiting");
   }
