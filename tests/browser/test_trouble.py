@@ -30,8 +30,8 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
     """Tables and pictures that people choose by mistake, and one good table."""
     head = ",".join([*(f"p{k}" for k in range(64)), "class"])
 
-    def table(name: str, *rows: str) -> str:
-        (folder / name).write_text("\n".join([head, *rows]) + "\n")
+    def table(name: str, *rows: str, header: bool = True) -> str:
+        (folder / name).write_text("\n".join([*([head] if header else []), *rows]) + "\n")
         return str(folder / name)
 
     numbers = ",".join(["3"] * 64)
@@ -47,6 +47,7 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
             "short": table("short.csv", "1,2,3"),
             "huge": str(huge),
             "good": table("good.csv", f"{numbers},1", f"{numbers},2", f"{numbers},2"),
+            "bare": table("bare.csv", f"{numbers},1", f"{numbers},2", header=False),
         },
         "images": {"torn": str(folder / "torn.png"), "fine": str(folder / "fine.png")},
     }
@@ -58,6 +59,7 @@ NAMED = {
     "label": ("12", "good"),
     "short": ("line 2 has 3 columns, not 65", "bad"),
     "huge": ("200 MB", "bad"),
+    "bare": ("numbers where names of columns belong", "bad"),
     "torn": ("torn.png", "bad"),
 }
 
@@ -79,6 +81,10 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
 
     with subtests.test("a good table is counted, for the person alone"):
         assert told["good"]["text"].startswith("3 examples can be used: 1 of “1” and 2 of “2”.")
+
+    with subtests.test("a table without a header is read once its owner says so"):
+        assert told["said"]["text"].startswith("2 examples can be used: 1 of “1” and 1 of “2”.")
+        assert told["said"]["label"] == "64"
 
     with subtests.test("a good picture is taken beside one that cannot be read"):
         assert told["fine"]["text"].startswith("1 example can be used: 1 of “0”.")

@@ -26,6 +26,11 @@ try {
   await clumsy.page.check("input[value=csv]");
   for (const [name, path] of Object.entries(wanted.tables))
     tell({ what: name, ...(await chosen(clumsy, "#table-file", path)) });
+  await picture(clumsy, "no header");
+  await clumsy.page.selectOption("#table-first", ",");
+  await clumsy.page.waitForSelector(".found .note.good");
+  tell({ what: "said", text: await clumsy.page.textContent(".found"), label: await clumsy.page.inputValue("#table-label") });
+  await picture(clumsy, "no header, said");
   await clumsy.page.check("input[value=images]");
   for (const [name, path] of Object.entries(wanted.images))
     tell({ what: name, ...(await chosen(clumsy, "#picture-files", path)) });

@@ -9,7 +9,7 @@ import { order, poissonSample, portions, wholeNoise } from "./draws.ts";
 import { LinearHead } from "./linear_head.ts";
 import type { Gradient, Network } from "./network.ts";
 import { Descent } from "./optimiser.ts";
-import { SUM_BITS, wholeGradient, wrapped } from "./whole.ts";
+import { SUM_BITS, UNREDUCED, reduce, wholeGradient, wrapped } from "./whole.ts";
 
 /** A page's records in the network's layout. */
 export interface Records {
@@ -81,11 +81,12 @@ export function addition(training: PrivateTraining, task: Task, network: Network
   return async (sum, parameters, { x, y }, sample) => {
     let losses = 0;
     const at = network.matrices(parameters);
-    for (const record of sample) {
+    for (const [i, record] of sample.entries()) {
+      if (i % UNREDUCED === 0) reduce(sum);
       const found = await gradientOrNull(() => network.gradient(at, network.batch(x, y, [record])));
       if (found === null) continue;
       wholeGradient(found.gradient, training.clip, steps, whole);
-      for (let i = 0; i < sum.length; i += 1) sum[i] = wrapped(sum[i]! + whole[i]!, SUM_BITS);
+      for (let k = 0; k < sum.length; k += 1) sum[k]! += whole[k]!;
       losses += found.loss;
     }
     return losses;
