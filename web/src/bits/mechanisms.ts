@@ -113,15 +113,14 @@ export class RandomisedSign implements Mechanism {
 
   /** `upper` are the thresholds for z >= 0 in 4,097 bins, rising. */
   constructor(upper: readonly number[], readonly box: Box) {
-    if (upper.length !== BINS + 1 || upper.some((t, k) => t < 0 || (k > 0 && t < upper[k - 1]!) || t >= HALF)) {
-      throw new RangeError(`thresholds must be ${BINS + 1} rising whole numbers from 0 to 2^31 - 1`);
-    }
+    const rising = upper.every((t, k) => Number.isInteger(t) && t >= (upper[k - 1] ?? 0) && t < HALF);
+    if (upper.length !== BINS + 1 || !rising) throw new RangeError(`thresholds must be ${BINS + 1} rising whole numbers from 0 to 2^31 - 1`);
     this.table = new Int32Array(2 * BINS + 1);
     for (let k = 1; k <= BINS; k += 1) {
       this.table[BINS + k] = upper[k]!;
       this.table[BINS - k] = -upper[k]!;
     }
-    this.loss = { type: "RandomizedBit", t_min: HALF - upper[BINS]! };
+    this.loss = { type: "RandomizedBit", t_min: HALF - this.table.reduce((most, t) => Math.max(most, t), 0) };
   }
 
   /** Pr[1] = Phi(z ratio), with ratio = radius/sigma. */

@@ -1,13 +1,15 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { TENSOR, features as cases, numbers } from "../golden.ts";
+import { TENSOR, features as cases, numbers, tasks } from "../golden.ts";
 import { Refused } from "../wire/refusal.ts";
+import { type NoisySums, type SumsTraining, readTask } from "../wire/task.ts";
 import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
 import { GradientSum, addFlat, wholeWeights } from "./linear_head.ts";
 import { SecondMoments, meanFactor, momentsSensitivity } from "./second_moments.ts";
+import { FeatureSums } from "./sums.ts";
 import { rint } from "./whole.ts";
-import { WhitenedRecords } from "./whitened.ts";
+import { WhitenedRecords, Whitener } from "./whitened.ts";
 
 /** The images that tests/golden/make_features.py has. */
 async function imagesOf(shape: number[]): Promise<Float32Array[]> {
@@ -43,7 +45,7 @@ describe.each(cases as any[])("images of $shape, $options, $groups groups, $root
     const form = new NormalForm({ maps, cells, groups, roots }, limit);
     const moments = new SecondMoments(maps, cells, limit);
     const images = await imagesOf(shape);
-    const white = new WhitenedRecords(images.length, cells, await whiteningOf(maps), expected.bias, expected.row);
+    const white = new WhitenedRecords(images.length, new Whitener(await whiteningOf(maps), cells), expected.bias, expected.row);
     const { classes } = expected;
     const weights = wholeWeights(await numbers(TENSOR.weights, classes * white.width, 1), white.width - 1, classes);
     const gradients = () => {
@@ -181,5 +183,41 @@ describe("second moments", () => {
     const moments = new SecondMoments(1, 49, 6);
     moments.add(new Float64Array(49).fill(1));
     expect([...moments.sums]).toEqual([49, 0]);
+  });
+});
+
+describe("sums over records", () => {
+  const task = readTask(tasks["proven-digits"]);
+  const training = task.training as SumsTraining;
+  const { maps } = training;
+  const { limits } = task.strengths[0]!.mechanism as NoisySums;
+  const whitening = { left: Float32Array.from({ length: maps * maps }, (_, i) => (i % (maps + 1) ? 3 : 60_000)), centre: new Float32Array(maps).fill(40) };
+
+  test("are the same whether blocks of them are kept, made again in every round, or there is no memory for them", async () => {
+    const records = await numbers(TENSOR.records, 23 * 64, 1);
+    const labels = Int32Array.from({ length: 23 }, (_, i) => i % 10);
+    const parameters = await numbers(TENSOR.weights, task.model.size, 0.01);
+    const of = async (room?: { block: number; kept: number }) => {
+      const sums = new FeatureSums(task, training, room);
+      sums.take(records, labels);
+      const found = [];
+      for (const by of [null, whitening, whitening]) found.push((await sums.sum(parameters, { limits, whitening: by }, () => {})).sums);
+      return found;
+    };
+    const found = await of();
+    expect(await of({ block: 5, kept: 0 })).toEqual(found);
+    expect(await of({ block: 5, kept: 2 ** 30 })).toEqual(found);
+    expect(await of({ block: 5, kept: 11_000 })).toEqual(found); // two blocks
+  });
+
+  test("may be of any number: one more is never too many for an array", async () => {
+    const large = structuredClone(tasks["proven-digits"]);
+    large.input.shape = [1, 28, 28];
+    const wide = { ...training, extractor: { kind: "scattering" as const, scales: 2, angles: 32, orders: 2 }, maps: 1 + 64 + 1024, cells: 49 };
+    const sums = new FeatureSums(large, wide);
+    for (const count of [80_488, 80_489]) {
+      sums.take(new Float32Array(784), new Int32Array(count)); // their values do not matter
+      await expect(sums.sum(new Float32Array(), { limits, whitening: null }, () => { throw new Error("on it goes"); }), String(count)).rejects.toThrow("on it goes");
+    }
   });
 });

@@ -81,7 +81,9 @@ class Memory {
     const taken: ArrayBuffer[] = [];
     return {
       take: (length) => {
-        const buffer = this.#free.get(4 * length)?.pop() ?? new ArrayBuffer(4 * length);
+        const used = this.#free.get(4 * length)?.pop();
+        if (used) new Uint8Array(used).fill(0); // nothing of one record is there for another
+        const buffer = used ?? new ArrayBuffer(4 * length);
         taken.push(buffer);
         return buffer;
       },
@@ -97,7 +99,7 @@ class Memory {
 }
 
 interface Scratch {
-  /** room for so many numbers of 32 bits, with whatever was in it before */
+  /** room for so many numbers of 32 bits, all 0 */
   take(length: number): ArrayBuffer;
   giveBack(): void;
 }
@@ -390,7 +392,6 @@ function imageToColumns(
   const buffer = scratch.take(records * after.height * after.width * kernel * run);
   // copied as whole numbers, which spares the way to double precision and back
   const [columns, image32] = [new Int32Array(buffer), new Int32Array(x.buffer, x.byteOffset, x.length)];
-  if (padding) columns.fill(0);
   let column = 0;
   for (let record = 0; record < records; record += 1) {
     const image = record * before.height * across;
@@ -416,7 +417,7 @@ function columnsToImage(
   const channels = before.padded;
   const across = before.width * channels;
   const run = kernel * channels;
-  const x = new Float32Array(scratch.take(records * volume(before))).fill(0);
+  const x = new Float32Array(scratch.take(records * volume(before)));
   let column = 0;
   for (let record = 0; record < records; record += 1) {
     const image = record * before.height * across;
@@ -465,7 +466,7 @@ function pool(
 }
 
 function unpooled(error: Float32Array, chosen: Int32Array, length: number, scratch: Scratch): Float32Array {
-  const result = new Float32Array(scratch.take(length)).fill(0);
+  const result = new Float32Array(scratch.take(length));
   for (let i = 0; i < chosen.length; i += 1) result[chosen[i]!]! += error[i]!;
   return result;
 }

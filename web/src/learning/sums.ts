@@ -10,7 +10,7 @@ import { NormalForm } from "./normal_form.ts";
 import { Scattering } from "./scattering.ts";
 import { SecondMoments } from "./second_moments.ts";
 import type { Doing, Progress, Trained } from "./training.ts";
-import { type Memory, WhitenedRecords, Whitener, memoryFor } from "./whitened.ts";
+import { WhitenedRecords, Whitener } from "./whitened.ts";
 
 /** What one round sums up. */
 export interface Summing {
@@ -23,19 +23,33 @@ export interface Summed extends Trained {
   sums: Float64Array;
 }
 
-/** Normal forms of the first `done` records, in whole numbers below 2^15. */
+/** Records that are worked on together, and have arrays together. */
+interface Block {
+  number: number;
+  first: number;
+  count: number;
+}
+
+/** Records, and normal forms in whole numbers below 2^15 of blocks that are kept; others may be taken while these are summed. */
 interface Units {
   x: Float32Array;
   y: Int32Array;
+  form: NormalForm;
+  kept: (Int16Array | undefined)[];
+}
+
+/** Whitened records of blocks that are kept. */
+interface White {
+  whitener: Whitener;
   limit: number;
-  whole: Int16Array;
-  done: number;
+  spare: WhitenedRecords;
+  kept: (WhitenedRecords | undefined)[];
 }
 
 /** the length of a record that is shown to the model: as long as a server shows its own */
 const SHOWN = 1448;
-/** Records between two looks at the time. */
-const PIECE = 32;
+/** How many records a block has, and how many bytes of blocks are kept from round to round: all others are made again. */
+const ROOM = { block: 32, kept: 2 ** 30 };
 
 export class FeatureSums {
   readonly #training: SumsTraining;
@@ -46,12 +60,17 @@ export class FeatureSums {
   readonly #size: number;
   #x: Float32Array = new Float32Array();
   #y: Int32Array = new Int32Array();
-  #memory: { units: Int16Array; white: Memory } | null = null;
+  readonly #block: number;
+  /** blocks that are kept: no array is as long as the records, and no number of them is too large */
+  readonly #most: number;
+  /** for a block that is not kept */
+  readonly #spare: Int16Array;
   #units: Units | null = null;
-  #white: { units: Units; records: WhitenedRecords } | null = null;
+  #white: White | null = null;
   #sum: GradientSum | null = null;
+  readonly #turn = new Turn();
 
-  constructor(task: Task, training: SumsTraining) {
+  constructor(task: Task, training: SumsTraining, { block, kept } = ROOM) {
     const [channels, height, width] = task.input.shape as [number, number, number];
     this.#training = training;
     this.#classes = task.classes.length;
@@ -63,26 +82,26 @@ export class FeatureSums {
     this.#pixels = channels * height * width;
     this.#size = training.maps * training.cells;
     new NormalForm(training, 1); // refuses groups and roots that do not fit
+    this.#block = block;
+    this.#most = Math.floor(kept / (block * (4 * this.#size + 10) + 16 * (this.#size + 1)));
+    this.#spare = new Int16Array(block * this.#size);
   }
 
-  /**
-   * The records, normalised, channel after channel. Their memory is taken now, before anybody waits for a report: training never
-   * fails at the number of records.
-   */
+  /** The records, normalised, channel after channel. */
   take(x: Float32Array, y: Int32Array): void {
-    [this.#x, this.#y, this.#units, this.#white, this.#memory] = [x, y, null, null, null];
-    try {
-      this.#memory = { units: new Int16Array(y.length * this.#size), white: memoryFor(y.length, this.#size + 1) };
-    } catch {
-      throw new Refused(`${y.length.toLocaleString("en")} records are more than this browser has memory for: choose fewer`);
-    }
+    [this.#x, this.#y, this.#units, this.#white] = [x, y, null, null];
   }
 
   async sum(parameters: Float32Array, { limits, whitening }: Summing, progress: Progress): Promise<Summed> {
-    const units = await this.#wholeUnits(limits.unit, progress);
+    if (this.#units?.form.limit !== limits.unit) {
+      [this.#units, this.#white] = [{ x: this.#x, y: this.#y, form: new NormalForm(this.#training, limits.unit), kept: [] }, null];
+    }
+    const units = this.#units;
+    for (const block of this.#blocks(units, this.#most)) await this.#wholeUnits(units, block, progress);
     if (whitening === null) return this.#secondMoments(units, progress);
-    const records = await this.#whitened(units, whitening, limits.row, progress);
-    return this.#gradients(parameters, records, units.y, limits.residual, progress);
+    const white = this.#whitenedBy(whitening, limits.row);
+    for (const block of this.#blocks(units, this.#most)) await this.#whitened(white, units, block, progress);
+    return this.#gradients(parameters, white, units, limits.residual, progress);
   }
 
   /** Scores of the classes for one normalised record, by parameters, centre and matrix one after another. */
@@ -102,26 +121,38 @@ export class FeatureSums {
     });
   }
 
-  /** The normal forms of all records, each made once for a limit; who stops goes on where it was. */
-  async #wholeUnits(limit: number, progress: Progress): Promise<Units> {
-    if (this.#units?.limit !== limit) {
-      const [x, y] = [this.#x, this.#y];
-      this.#units = { x, y, limit, whole: this.#memory?.units ?? new Int16Array(), done: 0 };
+  *#blocks({ y: { length: count } }: Units, most = Infinity): Iterable<Block> {
+    for (let number = 0; number < most && number * this.#block < count; number += 1) {
+      const first = number * this.#block;
+      yield { number, first, count: Math.min(this.#block, count - first) };
     }
-    const units = this.#units;
-    const form = new NormalForm(this.#training, limit);
-    const turn = new Turn();
-    for (const count = units.y.length; units.done < count; ) {
-      units.whole.set(this.#wholeOf(units.x, units.done, form), units.done * this.#size);
-      units.done += 1;
-      if (turn.isOver) await turn.pass();
-      progress(units.done, count, "features");
+  }
+
+  /** What a block that is kept is made in; the spare where it is not, or where there is no memory. */
+  #roomFor<T>({ number }: Block, spare: T, make: () => T): T {
+    try {
+      return number < this.#most ? make() : spare;
+    } catch {
+      return spare;
     }
-    return units;
+  }
+
+  /** The normal forms of a block; who stops goes on with the block that was not finished. */
+  async #wholeUnits(units: Units, block: Block, progress: Progress): Promise<Int16Array> {
+    const { kept } = units;
+    const made = kept[block.number];
+    if (made) return made;
+    const whole = this.#roomFor(block, this.#spare, () => new Int16Array(block.count * this.#size));
+    for (let i = 0; i < block.count; i += 1) {
+      whole.set(this.#wholeOf(units, block.first + i), i * this.#size);
+      await this.#past(units, block.first + i + 1, progress, "features");
+    }
+    if (whole !== this.#spare) kept[block.number] = whole;
+    return whole;
   }
 
   /** The normal form of one record; 0 where it fails: an error would end the sums of all others, and show the record. */
-  #wholeOf(x: Float32Array, record: number, form: NormalForm): Float64Array {
+  #wholeOf({ x, form }: Units, record: number): Float64Array {
     try {
       return form.whole(this.#scattering.features(x, record * this.#pixels));
     } catch {
@@ -129,55 +160,64 @@ export class FeatureSums {
     }
   }
 
-  async #secondMoments({ whole, y, limit }: Units, progress: Progress): Promise<Summed> {
-    const moments = new SecondMoments(this.#training.maps, this.#training.cells, limit);
-    await inPieces(y.length, (i, count) => moments.add(whole, i * this.#size, count), progress, "training");
-    return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: y.length, order: null };
+  async #secondMoments(units: Units, progress: Progress): Promise<Summed> {
+    const moments = new SecondMoments(this.#training.maps, this.#training.cells, units.form.limit);
+    for (const block of this.#blocks(units)) {
+      const whole = await this.#wholeUnits(units, block, progress);
+      moments.add(whole, 0, block.count);
+      await this.#past(units, block.first + block.count, progress, "training");
+    }
+    return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: units.y.length, order: null };
   }
 
-  /** The whitened records, made once for what a plan whitens by. */
-  async #whitened(units: Units, by: Whitening, limit: number, progress: Progress): Promise<WhitenedRecords> {
-    const made = this.#white;
-    if (made?.units === units && made.records.limit === limit && same(made.records.by, by)) return made.records;
-    this.#white = null; // the next takes its memory, and may be stopped half way
-    const records = new WhitenedRecords(units.y.length, this.#training.cells, by, this.#training.bias, limit, this.#memory?.white);
-    await inPieces(records.count, (i, count) => records.set(i, units.whole, i * this.#size, count), progress, "features");
-    this.#white = { units, records };
+  #whitenedBy(by: Whitening, limit: number): White {
+    if (this.#white?.limit !== limit || !same(this.#white.whitener.by, by)) {
+      this.#white = null; // the next takes its memory
+      const whitener = new Whitener(by, this.#training.cells);
+      this.#white = { whitener, limit, spare: new WhitenedRecords(this.#block, whitener, this.#training.bias, limit), kept: [] };
+    }
+    return this.#white;
+  }
+
+  /** The whitened records of a block, made once for what a plan whitens by. */
+  async #whitened({ whitener, limit, spare, kept }: White, units: Units, block: Block, progress: Progress): Promise<WhitenedRecords> {
+    const made = kept[block.number];
+    if (made) return made;
+    const whole = await this.#wholeUnits(units, block, progress);
+    const records = this.#roomFor(block, spare, () => new WhitenedRecords(block.count, whitener, this.#training.bias, limit));
+    records.set(0, whole, 0, block.count);
+    await this.#past(units, block.first + block.count, progress, "features");
+    if (records !== spare) kept[block.number] = records;
     return records;
   }
 
-  async #gradients(parameters: Float32Array, records: WhitenedRecords, y: Int32Array, limit: number, progress: Progress): Promise<Summed> {
-    const { width, whole, scales, length, count } = records;
+  async #gradients(parameters: Float32Array, white: White, units: Units, limit: number, progress: Progress): Promise<Summed> {
+    const { width } = white.spare;
     const weights = wholeWeights(parameters, this.#size, this.#classes);
     if (this.#sum?.limit !== limit) this.#sum = new GradientSum(this.#classes, width, this.#training.clip, limit);
     const gradients = this.#sum;
     gradients.begin(weights);
-    await inPieces(count, (first, some) => {
-      for (let i = first; i < first + some; i += 1) {
-        gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, y[i]!);
-      }
-    }, progress, "training");
+    for (const block of this.#blocks(units)) {
+      const { whole, scales, length } = await this.#whitened(white, units, block, progress);
+      for (let i = 0; i < block.count; i += 1) gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, units.y[block.first + i]!);
+      await this.#past(units, block.first + block.count, progress, "training");
+    }
     const { total, losses } = gradients.now;
     const sums = new Float64Array(weights.length);
     addFlat(sums, total, this.#size, this.#classes);
+    const count = units.y.length;
     return { sums, parameters: null, clear: null, loss: count ? losses / count : null, seen: count, order: null };
+  }
+
+  /** After some of the records, `done` so far. */
+  async #past({ y }: Units, done: number, progress: Progress, doing: Doing): Promise<void> {
+    if (this.#turn.isOver) await this.#turn.pass();
+    progress(done, y.length, doing);
   }
 }
 
 function same(a: Whitening, b: Whitening): boolean {
   return a.left.every((value, i) => value === b.left[i]) && a.centre.every((value, i) => value === b.centre[i]);
-}
-
-/** Does something to all of `count` records, some at a time. */
-async function inPieces(count: number, work: (first: number, count: number) => void, progress: Progress, doing: Doing): Promise<void> {
-  const turn = new Turn();
-  for (let done = 0; done < count; ) {
-    const some = Math.min(PIECE, count - done);
-    work(done, some);
-    done += some;
-    if (turn.isOver) await turn.pass();
-    progress(done, count, doing);
-  }
 }
 
 /** milliseconds that a worker computes before it listens */

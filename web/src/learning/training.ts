@@ -102,12 +102,6 @@ async function gradientOrNull(compute: () => Promise<Gradient>): Promise<Gradien
   }
 }
 
-/** What private training makes of no records at all: every batch is empty, and its noise is there all the same. */
-export async function noiseAlone(task: Task, parameters: Float32Array, round: number, words: Words): Promise<Float32Array> {
-  if (task.training.kind !== "private") throw new Error("the noise of this training is not its own");
-  return (await descended(task.training, task, parameters, round, words, async () => {}, () => {})).after;
-}
-
 /** Descends along noisy sums of whole gradients; `add` adds those of step t's batch, at the parameters of now. */
 async function descended(
   { optimiser, steps, clip, noise, expected_batch, resolution }: PrivateTraining, task: Task, parameters: Float32Array, round: number,

@@ -17,7 +17,7 @@ export class Whitener {
   /** L, transposed */
   readonly #left: Float64Array;
 
-  constructor(readonly by: Whitening, readonly cells: number, most: number) {
+  constructor(readonly by: Whitening, readonly cells: number, most = besideEachOther(cells)) {
     const maps = by.centre.length;
     this.#bench = new Workbench([maps * cells * most, maps * cells * most]);
     [this.#u, this.#white] = this.#bench.arrays as [Float64Array, Float64Array];
@@ -43,17 +43,9 @@ export class Whitener {
   }
 }
 
-/** Room for whitened records of so many values. */
-export interface Memory {
-  /** `[records, width]`, the input of the bias last */
-  whole: Int16Array;
-  scales: Float64Array;
-}
-
-export const memoryFor = (count: number, width: number): Memory => ({ whole: new Int16Array(count * width), scales: new Float64Array(count) });
-
 /** Whitened records as whole vectors of norm at most `limit`: a record is about whole/scale. */
 export class WhitenedRecords {
+  /** `[count, width]`, the input of the bias last */
   readonly whole: Int16Array;
   readonly scales: Float64Array;
   readonly width: number;
@@ -62,28 +54,23 @@ export class WhitenedRecords {
   readonly #fixed: Float64Array;
   readonly #rounded: Float64Array;
   readonly #aim: number;
-  readonly #whitener: Whitener;
 
-  constructor(
-    readonly count: number, readonly cells: number, readonly by: Whitening, readonly bias: number, readonly limit: number,
-    memory = memoryFor(count, by.centre.length * cells + 1),
-  ) {
-    this.width = by.centre.length * cells + 1;
-    [this.whole, this.scales] = [memory.whole, memory.scales];
+  constructor(readonly count: number, readonly whitener: Whitener, readonly bias: number, readonly limit: number) {
+    this.width = whitener.by.centre.length * whitener.cells + 1;
+    [this.whole, this.scales] = [new Int16Array(count * this.width), new Float64Array(count)];
     this.length = Math.sqrt(1 + bias * bias);
     [this.#fixed, this.#rounded] = [new Float64Array(this.width), new Float64Array(this.width)];
     this.#aim = aim(limit, this.width);
-    this.#whitener = new Whitener(by, cells, besideEachOther(cells));
   }
 
   /** Makes so many records, from the i-th on, of the whole vectors from `first` in u on. */
   set(i: number, u: ArrayLike<number>, first: number, count = 1): void {
-    const most = besideEachOther(this.cells);
+    const most = besideEachOther(this.whitener.cells);
     for (let done = 0; done < count; done += most) {
       const some = Math.min(most, count - done);
-      this.#whitener.take(u, first + done * (this.width - 1), some);
+      this.whitener.take(u, first + done * (this.width - 1), some);
       for (let record = 0; record < some; record += 1) {
-        this.#whitener.copy(record, some, this.#fixed);
+        this.whitener.copy(record, some, this.#fixed);
         this.#setFixed(i + done + record);
       }
     }

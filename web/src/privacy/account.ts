@@ -7,7 +7,8 @@
  */
 import { type Rational, exactly, rational, toNumber } from "../bits/rational.ts";
 import { Refused } from "../wire/refusal.ts";
-import { ADJACENCIES, type Claim, type StatedLoss } from "../wire/task.ts";
+import { passes } from "../wire/schema.ts";
+import { ADJACENCIES, type Claim, LOSS, type StatedLoss } from "../wire/task.ts";
 import { absorbSlack, gaussianEpsilon, muOfPure } from "./gaussian.ts";
 import { addedOrRemoved, epsilonOf, exchanged, pure } from "./renyi.ts";
 import type { Adjacency, Budget } from "./terms.ts";
@@ -154,6 +155,7 @@ export function implies(given: string, wanted: Adjacency): boolean {
 }
 
 function lossCost(loss: StatedLoss, adjacency: string, order: number | null): Cost {
+  if (!passes(LOSS, loss)) return UNPROVEN; // of an earlier page, perhaps: nothing but numbers is counted
   switch (loss.type) {
     case "Infinite":
       return UNPROVEN;
@@ -176,8 +178,6 @@ function lossCost(loss: StatedLoss, adjacency: string, order: number | null): Co
       const renyi = order === null ? null : up(divergence(loss.q, loss.sigma, order));
       return { ...UNPROVEN, renyi: plus(times(renyi, loss.steps), decimal(eta)), tau: decimal(tau) };
     }
-    default:
-      throw new Error("no accounting is known for this loss");
   }
 }
 

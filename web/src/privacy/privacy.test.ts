@@ -119,7 +119,7 @@ describe("tasks that a server compiled", () => {
 
   test("a task with another grid than the noise that it states is refused", async () => {
     for (const resolution of [3, 25, 7.5, undefined]) {
-      await expect(opened({ ...silo(), training: { ...silo().training, resolution } })).rejects.toThrow(/2\^4 to 2\^24/);
+      await expect(opened({ ...silo(), training: { ...silo().training, resolution } })).rejects.toThrow(/training.resolution/);
     }
     await expect(opened({ ...silo(), training: { ...silo().training, resolution: 8 } })).rejects.toThrow(/are not those of the noise/);
     await expect(opened({ ...silo(), training: { ...silo().training, noise: 1e6 } })).rejects.toThrow(/8 are the least/);
@@ -140,7 +140,7 @@ describe("tasks that a server compiled", () => {
     ]) {
       const task = silo();
       change(task);
-      await expect(opened(task)).rejects.toThrow(/pages take/);
+      await expect(opened(task)).rejects.toThrow(/rounds.count|training.steps/);
     }
   });
 
@@ -173,12 +173,12 @@ describe("tasks that a server compiled", () => {
       const task = silo();
       const guarantee = { adversary: "server", adjacency: "record-add-remove", basis: "", loss, epsilon: 0, delta: 0 };
       task.strengths[0].releases.push({ rounds: [1, 20], what: "nothing", claimed: null, guarantees: [guarantee] });
-      await expect(opened(task)).rejects.toThrow(/below zero/);
+      await expect(opened(task)).rejects.toThrow(/guarantees\[0\].loss/);
     }
     const task = structuredClone(tasks["personalized-digits"]);
     task.strengths[0].releases[0].claimed.epsilon = -1;
     const claimed: Choice = { budget: { limit: 100, delta: 0.01, basis: "claimed", adjacency: "client" }, acceptClaimed: true };
-    await expect(opened(task, claimed)).rejects.toThrow(/below zero/);
+    await expect(opened(task, claimed)).rejects.toThrow(/claimed.epsilon/);
   });
 
   test("a number of records that nobody described does not leave", async () => {
@@ -197,7 +197,7 @@ describe("tasks that a server compiled", () => {
   test("private training with numbers that doubles cannot tell apart is refused", async () => {
     const task = silo();
     task.training.clip = 5e-324;
-    await expect(opened(task)).rejects.toThrow(/from 1e-12 to 1e12/);
+    await expect(opened(task)).rejects.toThrow(/training.clip/);
   });
 
   test("less noise than agreed cannot be chosen", async () => {

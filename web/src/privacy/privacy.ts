@@ -10,9 +10,10 @@ import type { Summing } from "../learning/sums.ts";
 import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from "../wire/signing.ts";
-import { type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
+import { fields, flag, number, oneOf, positive } from "../wire/schema.ts";
+import { ADJACENCIES, type Strength, type Task, checkPlan, readTask, stageOf, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease, checkCountable } from "./account.ts";
-import { type Entry, Ledger } from "./ledger.ts";
+import { type Entry, type Kept, Ledger } from "./ledger.ts";
 import { noisySums, readSums } from "./noisy_sums.ts";
 import { ownReleases } from "./releases.ts";
 import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
@@ -86,6 +87,14 @@ export const LOCK = "sordino ledger";
 /** In tests the key is given, so that every outgoing byte can be compared with the encoder's. */
 export type FreshWords = () => Promise<Words>;
 
+/** A plan that was ruled to be answered. */
+interface Pending {
+  plan: Plan;
+  /** the one that `releases` were computed for: a server may give this page another number meanwhile */
+  strength: Strength;
+  releases: OwnRelease[];
+}
+
 interface Open {
   task: Task;
   choice: Choice;
@@ -101,8 +110,7 @@ export class PrivacyRoom {
   readonly #ledger: Ledger;
   readonly #fresh: FreshWords;
   #open: Open | null = null;
-  /** `strength` is the one that `releases` were computed for: a server may give this page another number meanwhile */
-  #pending: { plan: Plan; strength: Strength; releases: OwnRelease[] } | null = null;
+  #pending: Pending | null = null;
 
   constructor(ledger: Ledger, fresh: FreshWords = () => Keystream.fresh()) {
     this.#ledger = ledger;
@@ -248,19 +256,31 @@ export class PrivacyRoom {
   async release(
     trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null,
   ): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number; insight: Insight }> {
+    const pending = this.#taken();
+    const kept = await this.#ledger.kept(this.#opened.task.federation);
+    const { body, announced, insight } = await this.#body(pending.plan, pending.strength, trained, records, kept.announced);
+    const { answer, index } = await this.#record(pending, body, { announced: announced ?? kept.announced, order: order ?? kept.order });
+    return { answer: answer!, index, insight };
+  }
+
+  /** Writes a round without a report down as if there had been one; the bytes say that there is none, and no other answer to it ever leaves. */
+  async forgo(): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
+    const pending = this.#taken();
+    const { answer, index } = await this.#record(pending, null, await this.#ledger.kept(this.#opened.task.federation));
+    return { answer: answer!, index };
+  }
+
+  #taken(): Pending {
     const pending = this.#pending;
-    const { task, dataset } = this.#opened;
     if (!pending) throw new Error("nothing was asked for: judge a plan first");
     this.#pending = null;
-    const { plan, strength, releases } = pending;
-    const kept = await this.#ledger.kept(task.federation);
-    const { body, announced, insight } = await this.#body(plan, strength, trained, records, kept.announced);
+    return pending;
+  }
+
+  #record({ plan, releases }: Pending, body: Uint8Array | null, kept: Kept): Promise<Entry> {
+    const { task, dataset } = this.#opened;
     const answer = writeAnswer(plan, body);
-    const entry = await this.#ledger.record(
-      { dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() },
-      { announced: announced ?? kept.announced, order: order ?? kept.order },
-    );
-    return { answer: entry.answer!, index: entry.index, insight };
+    return this.#ledger.record({ dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() }, kept);
   }
 
   async #body(plan: Plan, { mechanism }: Strength, trained: Float32Array | Float64Array | null, records: number, announced: number | null): Promise<Omit<Body, "read"> & { insight: Insight }> {
@@ -380,17 +400,19 @@ function vectorOf(task: Task, plan: Plan, trained: Float32Array | null): Float32
   return moved.every(Number.isFinite) ? moved : new Float32Array(start.length);
 }
 
-function checkChoice(task: Task, { budget, noise, acceptClaimed }: Choice): void {
-  checkBudget(budget);
+/** A choice as it comes from the page, or from what the page kept over a reload. */
+const CHOICE = fields(
+  { budget: fields({ limit: positive, delta: number(0, 1 - 2 ** -53), basis: oneOf("proven", "claimed"), adjacency: oneOf(...ADJACENCIES) }) },
+  { noise: positive, acceptClaimed: flag, acceptUnbounded: flag },
+);
+
+function checkChoice(task: Task, choice: Choice): void {
+  CHOICE(choice, "your choice");
+  const { budget, noise, acceptClaimed } = choice;
   if (budget.basis === "claimed" && !acceptClaimed) {
     throw new Refused("this budget counts figures that are claimed and proven by nothing: agree to that, or choose proven ones");
   }
   if (noise !== undefined && task.training.kind !== "private") throw new Refused("this federation leaves no choice of noise");
-}
-
-function checkBudget({ limit, delta }: Budget): void {
-  if (!(Number.isFinite(limit) && limit > 0)) throw new Refused(`a budget must be a number above 0, got ${limit}`);
-  if (!(delta >= 0 && delta < 1)) throw new Refused(`a budget's delta must lie in [0, 1), got ${delta}`);
 }
 
 /** What leaves without any bound needs the person's word. */

@@ -6,6 +6,7 @@ import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
 import { columnsOf, readSample } from "../workers/data.ts";
 import type { Separator, TableColumns } from "../workers/table.ts";
+import { Marker } from "./marker.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
 
@@ -17,7 +18,7 @@ export interface Outlook {
   left: number;
   /** epsilon after each round that is left */
   perRound: number[];
-  /** epsilon that was spent in this browser before, in `terms`: the same whatever is chosen now */
+  /** epsilon that was spent in this browser at this address before, in `terms`: the same whatever is chosen now */
   before: number;
   terms: Budget;
 }
@@ -93,6 +94,7 @@ export async function planFor(task: unknown, { budget, noise, own, done, usual }
   const ledger = await Ledger.open();
   try {
     const choice = { budget, acceptClaimed: true, acceptUnbounded: true, ...(noise === undefined ? {} : { noise }) };
+    new Marker().check((await ledger.entries()).length);
     const ahead = await new PrivacyRoom(ledger).outlook({ task, choice, own }, { done, usual });
     return { ...ahead, left: ahead.perRound.length };
   } finally {
@@ -100,11 +102,13 @@ export async function planFor(task: unknown, { budget, noise, own, done, usual }
   }
 }
 
-/** Everything that ever left this browser, whether or not a server can be reached or another tab takes part. */
+/** Everything that left this browser at this address, whether or not a server can be reached or another tab takes part. */
 export async function readRecord(): Promise<OwnRecord> {
   const ledger = await Ledger.open();
   try {
-    return await recordOf(ledger);
+    const record = await recordOf(ledger);
+    new Marker().check(record.lines.length);
+    return record;
   } finally {
     ledger.close();
   }

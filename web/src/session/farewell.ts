@@ -116,7 +116,7 @@ async function withoutOthers(what: () => Promise<void>): Promise<boolean> {
 }
 
 /** Browsers that keep nothing throw where others have the store. */
-function localStore(): Storage | null {
+export function localStore(): Storage | null {
   try {
     return localStorage;
   } catch {

@@ -1,14 +1,14 @@
 /** One page's part in one federation: the connection, and the order of things between the three rooms. */
-import { Keystream } from "../bits/keystream.ts";
 import type { Job, Outcome } from "../learning/room.ts";
-import { type Progress, noiseAlone, withNoise } from "../learning/training.ts";
+import type { Progress } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
 import { fetched, read } from "../wire/fetching.ts";
-import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
+import { WHAT, canonical, hex, isReport, readRequest, writeResponse } from "../wire/frames.ts";
 import { Refused, STOPPED, wordsOf } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
 import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
+import { Marker } from "./marker.ts";
 import { readModel, recordOf } from "./predictor.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
@@ -21,13 +21,14 @@ export interface Parts {
   fetch: typeof fetch;
   socket: (url: string, protocols: string[]) => WebSocket;
   farewells: Pick<Farewells, "keep" | "drop">;
+  marker: Pick<Marker, "note" | "check">;
   /** waiting times are multiplied by this */
   pace: number;
 }
 
 const socket: Parts["socket"] = (url, protocols) => new WebSocket(url, protocols);
 const farewells = new Farewells(socket);
-const REAL: Parts = { rooms: openRooms, fetch: (...given) => fetch(...given), socket, farewells, pace: 1 };
+const REAL: Parts = { rooms: openRooms, fetch: (...given) => fetch(...given), socket, farewells, marker: new Marker(), pace: 1 };
 
 export function openSession(options: SessionOptions, parts: Parts = REAL): Session {
   return new PageSession(options, parts);
@@ -51,6 +52,9 @@ const TOLD = {
   unsigned: "the coordinator that the owner agreed to did not sign this, for this client and this step",
   unable: "the participant's page could not train",
 } as const;
+
+/** milliseconds that a person has to answer whether the browser may keep the ledger */
+const PATIENCE = 10_000;
 
 const ENDED: readonly SessionState[] = ["ended", "left", "failed"];
 
@@ -126,7 +130,7 @@ class PageSession implements Session {
     if (this.#state === "new" || this.#state === "paused" || ENDED.includes(this.#state)) return;
     this.#become("paused");
     this.#line?.say({ type: "pause" });
-    void this.#rooms.training.stop().catch(() => undefined);
+    this.#stop();
   }
 
   #resume(): void {
@@ -198,7 +202,7 @@ class PageSession implements Session {
   // --- getting ready
 
   async #prepare(): Promise<void> {
-    void globalThis.navigator?.storage?.persist?.().catch(() => false); // browsers clear what is not persistent when space is short
+    this.#tell({ type: "storage", lasting: await this.#lasting() });
     const answer = await fetched(this.#places.task, { fetch: this.#parts.fetch });
     if (answer.status === 404) throw new Refused(this.#gone);
     if (!answer.ok) throw new Refused(`the server answered ${answer.status}: try again in a moment`);
@@ -213,9 +217,17 @@ class PageSession implements Session {
       throw new Refused("your invitation names another key for the plans of this federation than the server does: it is not the server that invited you");
     }
     await this.#rooms.privacy.open({ task: this.#task, choice, own: data.kind !== "sample" });
+    this.#parts.marker.check((await this.#rooms.privacy.ledger()).length);
     const device = await this.#rooms.training.open(this.#task);
     this.#tell({ type: "device", ...device });
     if (data.kind !== "sample") await this.#load(null);
+  }
+
+  /** Whether the browser promises to keep the ledger. It clears what is not persistent when space is short; some ask the person first. */
+  async #lasting(): Promise<boolean> {
+    const asked = Promise.resolve(globalThis.navigator?.storage?.persist?.() ?? false).catch(() => false);
+    const late = new Promise<false>((resolve) => setTimeout(() => resolve(false), PATIENCE * this.#parts.pace));
+    return Promise.race([asked, late]);
   }
 
   /** A person's own data before joining; the sample once it is known which part of it belongs to this page. */
@@ -320,6 +332,7 @@ class PageSession implements Session {
   #status(status: Record<string, unknown>): void {
     const { round, participants, needed, accuracy } = status;
     if (typeof round === "number") this.#round = round;
+    if (this.#training !== null && this.#round >= this.#training) this.#stop(); // its report would come too late: how long it takes tells nothing any more
     if (typeof participants === "number") {
       const number = (value: unknown): number | null => (typeof value === "number" ? value : null);
       this.#tell({
@@ -395,6 +408,7 @@ class PageSession implements Session {
   /** Makes a plan the one that is asked for now; one that the coordinator did not sign ends no round. */
   async #note(step: string, plan: Uint8Array<ArrayBuffer>): Promise<void> {
     if (!(await this.#rooms.privacy.isSigned(step, plan))) return;
+    if (this.#training !== null && this.#plan && !sameBytes(this.#plan, plan)) this.#stop();
     this.#plan = plan;
     this.#step = step;
   }
@@ -431,13 +445,15 @@ class PageSession implements Session {
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
     this.#while("training");
     this.#training = round;
-    const outcome = await this.#trained({ round, parameters, noise, order, summing }).finally(() => (this.#training = null));
+    const outcome = await this.#trained({ round, parameters, noise, order, summing }, plan).finally(() => (this.#training = null));
     if (this.#interrupted()) return undefined;
+    if (outcome === null) return this.#over(round, plan) ? this.#late(ruling, plan) : this.#forgo(round, plan);
     const { seconds, seen, loss } = outcome;
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#while("randomising");
-    const { answer, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    const { answer, index, insight } = await this.#rooms.privacy.release(outcome.sums ?? outcome.parameters, records, outcome.order);
+    this.#parts.marker.note(index + 1);
     await this.#send(round, answer, "first");
     const clear = insight.clear ?? outcome.clear?.map((value, i) => value - parameters[i]!) ?? null;
     this.#tell({ type: "noise", round, clear, sent: insight.sent }); // last: how long it takes to show must not be seen outside
@@ -445,31 +461,42 @@ class PageSession implements Session {
     return this.#done(plan, "waiting");
   }
 
-  /** Where training breaks, "no change" gets the same noise as everything else: that it broke would tell of the records. */
-  async #trained(job: Job): Promise<Outcome> {
+  /**
+   * What training made; null where it broke and nothing is reported. A record that fails adds 0, so that no single one decides
+   * about this. Where whole reports are protected, "no change" is a report like any other, with the same noise. Figures for
+   * single records do not cover a change from sums to noise alone, so there the round ends without a report, and counts as spent.
+   */
+  async #trained(job: Job, plan: Uint8Array<ArrayBuffer>): Promise<Outcome | null> {
     try {
       return await this.#rooms.training.train(job);
     } catch (error) {
       const { training, strengths } = this.#task!;
-      const hidden = training.kind !== "plain" || strengths.every(({ mechanism }) => mechanism.name !== "none");
-      if (!hidden || isStop(error) || this.#interrupted()) throw error;
-      this.#tell({ type: "error", message: `training failed, and noise alone was reported: ${wordsOf(error)}`, final: false });
-      return { parameters: await this.#noise(job), clear: null, sums: null, loss: null, seen: 0, seconds: 0, order: null };
+      if (isStop(error) && this.#over(job.round, plan)) return null;
+      if (isStop(error) || this.#interrupted()) throw error;
+      const hidden = training.kind === "plain" && strengths.every(({ mechanism }) => mechanism.name !== "none");
+      if (training.kind === "plain" && !hidden) throw error;
+      const what = hidden ? "noise alone was reported" : "nothing is reported, and the round counts as spent all the same. It is not for one of your examples: each that fails is left out";
+      this.#tell({ type: "error", message: `training failed, and ${what}: ${wordsOf(error)}`, final: false });
+      return hidden ? { parameters: null, clear: null, sums: null, loss: null, seen: 0, seconds: 0, order: null } : null;
     }
-  }
-
-  /** What private training has of no records; null where the noise comes after training, in the privacy room. */
-  async #noise({ round, parameters, noise }: Job): Promise<Float32Array | null> {
-    if (this.#task!.training.kind !== "private") return null;
-    return noiseAlone(withNoise(this.#task!, noise), parameters, round, await Keystream.fresh());
   }
 
   /** Hands recorded bytes to the network; if it is gone, or the person has paused, they go when they are asked for again. */
   async #send(round: number, answer: Uint8Array<ArrayBuffer>, turn: "first" | "again"): Promise<void> {
     if (this.#line?.connected && this.#state !== "paused") this.#become("sending");
-    const sent = !this.#interrupted() && this.#respond({ fine: true, payload: answer });
+    const response = isReport(answer) ? { fine: true, payload: answer } : { fine: false, reason: TOLD.unable, payload: answer };
+    const sent = !this.#interrupted() && this.#respond(response);
     if (sent) await this.#rooms.privacy.mark(round, "sent").catch(() => undefined); // a note: they have gone all the same
-    if (sent || turn === "first") this.#tell({ type: "released", round, bytes: answer.length, replayed: turn === "again" });
+    if (isReport(answer) && (sent || turn === "first")) this.#tell({ type: "released", round, bytes: answer.length, replayed: turn === "again" });
+  }
+
+  /** Ends a round without a report, which is written down as if there had been one. */
+  async #forgo(round: number, plan: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { answer, index } = await this.#rooms.privacy.forgo();
+    this.#parts.marker.note(index + 1);
+    await this.#send(round, answer, "first");
+    await this.#tellBudget();
+    return this.#done(plan, "waiting");
   }
 
   #late({ decline }: Extract<Ruling, { kind: "train" }>, plan: Uint8Array<ArrayBuffer>): void {
@@ -512,11 +539,15 @@ class PageSession implements Session {
     this.#shut("failed");
   }
 
+  #stop(): void {
+    void this.#rooms.training.stop().catch(() => undefined);
+  }
+
   /** The rooms stay, so that the ledger can be read and the model tried; a failed session needs none. */
   #shut(state: "ended" | "left" | "failed"): void {
     this.#become(state);
     this.#line?.close();
-    void this.#rooms.training.stop().catch(() => undefined);
+    this.#stop();
     if (state === "failed") this.#rooms.close();
   }
 

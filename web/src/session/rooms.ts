@@ -8,7 +8,7 @@ import { type Connection, type Remote, connect } from "../workers/rpc.ts";
 
 type Data = Pick<DataRoom, "load">;
 type Training = Pick<TrainingRoom, "open" | "take" | "train" | "stop" | "predict">;
-type Privacy = Pick<PrivacyRoom, "open" | "identity" | "welcome" | "isSigned" | "judge" | "release" | "mark" | "budget" | "ledger">;
+type Privacy = Pick<PrivacyRoom, "open" | "identity" | "welcome" | "isSigned" | "judge" | "release" | "forgo" | "mark" | "budget" | "ledger">;
 
 export interface Rooms {
   data: Remote<Data>;

@@ -27,6 +27,8 @@ export type SessionEvent =
   | { type: "data"; summary: DataSummary }
   /** which means of computing was found; `notes` are sentences for the person */
   | { type: "device"; device: "script" | "wasm" | "webgpu"; threads: number; notes: string[] }
+  /** whether the browser promises to keep the ledger; else it may clear it */
+  | { type: "storage"; lasting: boolean }
   | { type: "joined"; client: number; round: number; rounds: number; resumed: boolean }
   | { type: "round"; round: number; rounds: number }
   | { type: "progress"; round: number; step: number; steps: number; doing: Doing }

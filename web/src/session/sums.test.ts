@@ -6,6 +6,7 @@ import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
 import { canonical } from "../wire/frames.ts";
 import { DataRoom } from "../workers/data.ts";
+import { Marker } from "./marker.ts";
 import { type Parts, openSession } from "./open.ts";
 import type { Rooms } from "./rooms.ts";
 import type { Session, SessionEvent } from "./session.ts";
@@ -72,7 +73,7 @@ async function begun(train?: (job: unknown) => Promise<never>, model?: Float32Ar
   const budget = { limit: 1, delta: 1e-5, basis: "proven" as const, adjacency: "record-add-remove" as const };
   const session = openSession(
     { server: "http://here", federation: "proven-digits", data: { kind: "drawings", drawings }, choice: { budget }, task: structuredClone(task) },
-    { rooms: rooms(train), fetch: served, socket, farewells: { keep: () => {}, drop: () => {} } as unknown as Parts["farewells"], pace: 0.001 },
+    { rooms: rooms(train), fetch: served, socket, farewells: { keep: () => {}, drop: () => {} } as unknown as Parts["farewells"], marker: new Marker(null), pace: 0.001 },
   );
   session.subscribe((event) => events.push(event));
   await session.start();
@@ -119,7 +120,7 @@ describe("a session over both stages", () => {
     await session.leave();
   });
 
-  test("that cannot train reports noise alone, counts it, and tells nobody but the person", async () => {
+  test("that cannot train ends its rounds without a report, counts them, and says why to the person alone", async () => {
     const session = await begun(async () => {
       throw new RangeError("out of memory");
     });
@@ -127,7 +128,7 @@ describe("a session over both stages", () => {
     await answered(1);
     ask(2);
     await answered(2);
-    expect(answers.map((answer) => [answer[3], answer.length])).toEqual([[1, bytes[0]], [1, bytes[1]]]);
+    expect(answers.map((answer) => [answer[3], toHex(answer.slice(-24, -20))])).toEqual([[0, "53520202"], [0, "53520202"]]);
     expect(await session.ledger()).toHaveLength(2);
     expect(heard("error")).toHaveLength(2);
     await session.leave();

@@ -2,7 +2,9 @@
 
 import { planFor, type Budget, type Choice, type Outlook, type Reports } from "../session/session.ts";
 import type { Detail, Task } from "./api.ts";
+import { wordsOf } from "../wire/refusal.ts";
 import { details, fill, h, s, say } from "./dom.ts";
+import { sentence } from "./front.ts";
 import { barsOf, bindsNothing, groupsOf, provenAfter, shortfall, stopsOf, suggested, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
 import {
   counted,
@@ -232,7 +234,7 @@ export class Protection {
     this.slider.setAttribute("aria-valuetext", `epsilon ${epsilon(stop.limit)}, ${word}`);
     say(
       this.sets,
-      `Your budget: the largest total epsilon that this page's record allows (${terms(this.terms)}). ${this.noiseWords(stop)}`,
+      `Your budget: the largest total epsilon that this page's record allows at this address (${terms(this.terms)}). ${this.noiseWords(stop)}`,
     );
     say(
       this.means,
@@ -307,16 +309,16 @@ export class Protection {
     const question = { budget: this.budget, noise: stop.noise ?? undefined, own: this.own(), done, usual: this.usual };
     planFor(this.task, question).then(
       (outlook) => asked === this.asked && this.show(outlook),
-      () => asked === this.asked && this.show(null),
+      (problem: unknown) => asked === this.asked && this.show(null, sentence(wordsOf(problem))),
     );
   }
 
-  private show(outlook: Outlook | null): void {
+  private show(outlook: Outlook | null, problem = ""): void {
     this.outlook = outlook;
     this.answered = this.asked;
     const first = String(suggested(this.stops, outlook?.terms.limit));
     if (outlook !== null && !this.touched && first !== this.slider.value) return this.move(first); // who comes back agreed to that
-    const words = outlook === null ? "" : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();
+    const words = outlook === null ? problem : `${reachWords(outlook)} ${spentBefore(outlook.before, outlook.terms)}`.trim();
     say(this.reach, words);
     Object.assign(this.reach.dataset, { rounds: outlook?.rounds ?? "", before: outlook?.before ?? "" });
     this.drawSpending(outlook);

@@ -1,4 +1,4 @@
-/** My record: every report that ever left this browser, from its own storage. No server is asked. */
+/** My record: every report that left this browser at this address, from its own storage. No server is asked. */
 
 import { readRecord, type OwnRecord, type RecordLine } from "../session/session.ts";
 import { h, saveFile } from "./dom.ts";
@@ -17,13 +17,13 @@ export async function recordView(): Promise<HTMLElement> {
       "p",
       { class: "lead" },
       record.lines.length === 0
-        ? "Nothing has left this browser yet. Every report will be written down here before it is sent."
-        : `${counted(record.lines.length, "report")} left this browser, ${size(record.lines.reduce((sum, { bytes }) => sum + bytes, 0))} in all.`,
+        ? "Nothing has left this browser at this address yet. Every report will be written down here before it is sent."
+        : `${counted(record.lines.length, "report")} left this browser at this address, ${size(record.lines.reduce((sum, { bytes }) => sum + bytes, 0))} in all.`,
     ),
     h(
       "p",
       { class: "quiet" },
-      "Your page writes this record itself, before anything is sent, and keeps it in this browser only. Your budget is counted from it. It holds no examples. Clearing this site's data deletes it.",
+      "Your page writes this record itself, before anything is sent, and keeps it in this browser only. Your budget is counted from it. It holds no examples. Clearing this site's data deletes it. Other addresses have records of their own.",
     ),
     ...groups.map(groupView),
     record.lines.length > 0 && checkView(record),

@@ -12,7 +12,7 @@ import { type Attendance, invitation, inviteView, lobbyWords, PlacesView } from 
 import { NoiseView } from "./noise_view.ts";
 import type { Build } from "./statement_view.ts";
 import { trialView } from "./try_table.ts";
-import { clock, counted, DECLINING, duration, epsilon, percent, size, terms, tick, titled } from "./words.ts";
+import { clock, counted, DECLINING, duration, epsilon, FLEETING, percent, size, terms, tick, titled } from "./words.ts";
 
 interface Setting {
   detail: Detail;
@@ -63,6 +63,8 @@ export class TrainingView {
   private accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
+  /** whether the browser promises to keep what the budget is counted from */
+  private lasting = true;
   private round = 0;
   private rounds: number;
   /** rounds that are over */
@@ -226,6 +228,9 @@ export class TrainingView {
         return this.showState(event.state);
       case "device":
         return this.showDevice(event.device, event.threads, event.notes);
+      case "storage":
+        this.lasting = event.lasting;
+        return this.drawBudget();
       case "joined":
         this.rounds = event.rounds;
         this.round = event.round;
@@ -488,7 +493,7 @@ export class TrainingView {
     const words =
       budget === null
         ? ""
-        : `Epsilon ${epsilon(budget.spent)} of ${epsilon(budget.limit)} is spent (${terms(budget)}).`;
+        : `Epsilon ${epsilon(budget.spent)} of ${epsilon(budget.limit)} is spent (${terms(budget)}).${this.lasting ? "" : ` ${FLEETING}`}`;
     this.budgetChart.draw({
       series: [
         {

@@ -176,12 +176,18 @@ export function terms(about: { basis: string; adjacency: string; delta: number }
   return `${about.basis}, for ${change(about.adjacency)}, against the server, at delta ${delta(about.delta)}`;
 }
 
+/** Browsers keep the storage of each address apart, and so the ledger. */
+export const ADDRESSES = "Other addresses are counted by themselves.";
+
+/** Beside a figure that the browser may forget. */
+export const FLEETING = "This budget lasts only as long as your browser keeps this site's data: it has not promised to.";
+
 /** What this browser has told before, in terms that no choice changes; nothing where that is nothing. */
 export function spentBefore(before: number, budget: { limit: number; basis: string; adjacency: string; delta: number }): string {
   if (!(before > 0)) return "";
   return Number.isFinite(before)
-    ? `Spent before in this browser: epsilon ${epsilon(before)}, beside a limit of ${epsilon(budget.limit)} (${terms(budget)}).`
-    : `What you have told from this browser before has no bound (${terms(budget)}).`;
+    ? `Spent before in this browser at this address: epsilon ${epsilon(before)}, beside a limit of ${epsilon(budget.limit)} (${terms(budget)}). ${ADDRESSES}`
+    : `What you have told from this browser at this address before has no bound (${terms(budget)}). ${ADDRESSES}`;
 }
 
 /** Who is looking, in words. */

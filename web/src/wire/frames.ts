@@ -105,6 +105,9 @@ export function writeAnswer(plan: { round: number; hash: Uint8Array }, body: Uin
   return pack("SR", body === null ? KIND.declined : KIND.report, fields, [], body ?? new Uint8Array());
 }
 
+/** Whether an answer is a report, and does not say that there is none. */
+export const isReport = (answer: Uint8Array): boolean => answer[3] === KIND.report;
+
 export const hex = (bytes: Uint8Array): string => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 
 export function isObject(value: unknown): value is Record<string, unknown> {

@@ -1,6 +1,9 @@
 /** The task of docs/web-protocol.md: what a federation asks of a page, agreed to before joining. Unknown is refused. */
 import { canonical, isObject, type Plan } from "./frames.ts";
 import { Refused } from "./refusal.ts";
+import {
+  type Check, fields, flag, like, list, map, number, oneOf, orList, orNull, orWord, positive, some, tagged, text, whole,
+} from "./schema.ts";
 
 export type Layer =
   | { kind: "flatten"; name: string }
@@ -209,14 +212,12 @@ export interface Task {
   };
   strengths: Strength[];
   /** plans of the first `bare` rounds hold no arrays */
-  plan: { step: string; settings: Record<string, unknown>; arrays: Record<string, number[]>; bare: number };
+  plan: { step: string; settings: Record<string, string>; arrays: Record<string, number[]>; bare: number };
   budget: { limit: number; delta: number; basis: "proven" | "claimed"; adjacency: string; adversary: string } | null;
   choices: { noise: number; spending: Spending; accuracy: number | null; alone: number | null }[];
   statement: { title: string; text: string; sentences: string[] };
 }
 
-const LAYERS = ["flatten", "dense", "conv", "max-pool", "relu", "elu", "tanh"];
-const MECHANISMS = ["none", "noisy-sums", "two-point", "sign", "laplace", "gaussian"];
 /** values of a model at most: a page that trains more would stand still */
 export const LARGEST_MODEL = 2 ** 22;
 /** rounds of a schedule at most, as of a client's limits.rounds */
@@ -224,9 +225,11 @@ export const MOST_ROUNDS = 1000;
 /** steps, or epochs, of a round at most: a round takes minutes and not days */
 export const MOST_STEPS = 10_000;
 
-/** whole unit vectors are kept in 16 bits, and so are whitened records */
-/** Of what records are divided by: with less, the server could choose whose records are too large to join with. */
+/** Records are divided by this at least: with less, the server could choose which records are too large to join with. */
 const SMALLEST_STD = 2 ** -40;
+/** raw values of the brightest pixel: 1 and 255 are usual */
+const BRIGHTEST: [number, number] = [2 ** -10, 2 ** 16];
+/** whole unit vectors are kept in 16 bits, and so are whitened records */
 const LONGEST_VECTOR = 2 ** 15 - 1;
 /** residuals at most, so that sums of products stay below 2^53 */
 const LONGEST_RESIDUAL = 2 ** 15;
@@ -239,52 +242,156 @@ const NOISE_BITS: [number, number] = [4, 30];
 /** Kinds of change that a guarantee can be about, from the strongest protection on. */
 export const ADJACENCIES = ["client", "record-replace", "record-add-remove", "label", "coordinate"] as const;
 
+// --- the form of a task: every field with its type and its range
+
+const name = like(/./, "a name");
+const sha256 = like(/^[0-9a-f]{64}$/, "64 hexadecimal digits");
+const share = number(0, 1);
+const usual = number(1e-12, 1e12);
+const delta = number(0, 1 - 2 ** -53);
+const epsilon = orWord("infinite", number(0));
+const basis = oneOf("proven", "claimed");
+const adjacency = oneOf(...ADJACENCIES);
+const count = whole(1);
+const round = whole(1, MOST_ROUNDS);
+const rounds = list(round, 2, 2);
+const values = whole(1, LARGEST_MODEL);
+const bits = whole(1, 2 ** 31);
+
+/** A figure that an account can count; bits that were shuffled have `tau`, and older pages wrote no `eta`. */
+export const LOSS = tagged("type", {
+  Pure: { epsilon: number(0), count },
+  Metric: { alpha: number(0), distance: number(0), count },
+  RandomizedBit: { t_min: bits, count },
+  Gaussian: { mu: number(0), eta: number(0), tau: number(0) },
+  PoissonGaussian: { q: share, sigma: positive, steps: count },
+  Infinite: { why: text },
+}, { RandomizedBit: { tau: number(0) }, PoissonGaussian: { eta: number(0), tau: number(0) } });
+
+const LAYER = tagged("kind", {
+  flatten: { name }, relu: { name }, elu: { name }, tanh: { name },
+  dense: { name, inputs: values, outputs: values },
+  conv: { name, inputs: values, outputs: values, kernel: whole(1, 1000), padding: whole(0, 1000) },
+  "max-pool": { name, size: oneOf(2) },
+});
+
+const OPTIMISER = ((shared: Record<string, Check>): Check => tagged("name", {
+  sgd: { ...shared, momentum: share, nesterov: flag },
+  adam: { ...shared, beta1: share, beta2: share, epsilon: number(0) },
+  rmsprop: { ...shared, rho: share, epsilon: number(0), momentum: share },
+}))({ lr: positive, weight_decay: number(0), decayed: list(text), decay: number(0) });
+
+const TRAINING = tagged("kind", {
+  plain: {
+    optimiser: OPTIMISER, epochs: orNull(whole(1, MOST_STEPS)), steps: orNull(whole(1, MOST_STEPS)), batch: whole(0, 2 ** 31), shuffle: flag,
+    drop_last: flag, records: orNull(fields({ portion: whole(0, 2 ** 31), sampling: share, schedule: oneOf("continues", "restarts") })),
+  },
+  private: {
+    optimiser: OPTIMISER, clip: usual, noise: usual, rate: number(1e-12, 1), threshold: whole(0, 2 ** 32), expected_batch: usual,
+    steps: whole(1, MOST_STEPS), resolution: whole(4, 24),
+  },
+  sums: {
+    extractor: tagged("kind", { scattering: { scales: whole(1, 6), angles: whole(1, 32), orders: whole(1, 2) } }),
+    maps: whole(1, 2 ** 16), cells: whole(1, 2 ** 16), roots: whole(0, 4), groups: whole(0, 2 ** 16), bias: number(Number.MIN_VALUE, 1),
+    clip: number(1e-30, 1e30),
+  },
+});
+
+const domain = tagged("kind", { plan: {}, box: { centre: orList(number(-1e30, 1e30)), radius: orList(number(1e-30, 1e30)) } });
+const digits = like(/^[1-9][0-9]{0,99}$/, "a whole number above 0 in digits");
+const mechanisms: Record<string, Record<string, Check>> = {
+  none: {},
+  "noisy-sums": {
+    limits: fields({ unit: whole(1, LONGEST_VECTOR), row: whole(1, LONGEST_VECTOR), residual: whole(1, LONGEST_RESIDUAL) }),
+    stages: list(fields({ rounds, what: text, values: whole(1), noise: whole(...NOISE_BITS), modulus: whole(...MODULUS), sensitivity: positive }), 1, 2),
+  },
+  "two-point": { t_min: bits, domain },
+  sign: { t_min: bits, thresholds: list(whole(0, 2 ** 31 - 1), 4097, 4097), domain },
+  laplace: {
+    steps: whole(1, 2 ** 26), rate: list(digits, 2, 2), negative: whole(0, 2 ** 32), limit: whole(1), domain,
+    digits: list(fields({ shift: whole(0, 40), size: whole(2, 2 ** 15), sha256 }, { weights: text }), 1, 64),
+  },
+  gaussian: { steps: whole(1, 2 ** 26), sigma: positive, levels: whole(1), reach: whole(1), limit: whole(1), domain, sha256 },
+};
+const MECHANISM = tagged("name", mechanisms, { gaussian: { weights: text } });
+
+const CLAIM = fields({ epsilon: number(0), delta: share, formula: text, adjacency, adversary: text, covers: oneOf("release", "schedule") });
+const GUARANTEE = fields({ adversary: text, adjacency, basis: text, loss: LOSS, epsilon, delta });
+const SPENDING = fields({ basis, adjacency, adversary: text, delta, epsilon: list(epsilon) });
+const STRENGTH = fields({
+  clients: list(whole(0, 2 ** 24)), epsilon: orNull(number(0)), mechanism: MECHANISM,
+  releases: list(fields({ rounds, what: text, claimed: orNull(CLAIM), guarantees: list(GUARANTEE) }), 1), spending: list(SPENDING),
+});
+
+const TASK = fields({
+  protocol: oneOf(2), federation: name, coordinator: sha256, terms: sha256, recipe_digest: text, title: text, summary: text,
+  paper: orNull(text), method: text, clients: whole(1, 2 ** 24), rounds: fields({ count: round, quorum: whole(0, 2 ** 24), deadline: orNull(number(0)) }),
+  input: fields({ shape: list(whole(1, 10_000), 1, 3), mean: list(number(-1e30, 1e30), 1), std: list(number(SMALLEST_STD, 1e30), 1), kind: oneOf("image", "features") }, {
+    largest: number(...BRIGHTEST), columns: orNull(list(fields({ name: like(/\S/, "a name"), low: orNull(number(-1e30, 1e30)), high: orNull(number(-1e30, 1e30)) }))),
+  }),
+  classes: list(text, 2, 256),
+  model: fields({ name: text, layers: list(LAYER, 1, 1000), parameters: list(fields({ name, shape: list(values, 1, 4), first: whole(0), size: values })), size: values }),
+  loss: oneOf("cross-entropy", "one-versus-rest"),
+  training: TRAINING,
+  upload: fields({
+    what: oneOf("weights", "update", "sums"), values, layers: list(fields({ name, first: whole(0), size: values }), 1), norm: orNull(positive),
+    samples: orNull(fields({ kind: oneOf("noisy"), limit: whole(1, 2 ** 31), what: text, mechanism: tagged("name", { laplace: mechanisms["laplace"]! }) })),
+  }),
+  strengths: list(STRENGTH, 1),
+  plan: fields({
+    step: oneOf("report"), settings: map(text), bare: whole(0, 1),
+    arrays: some({ parameters: list(values, 1, 1), left: list(values, 2, 2), centre: list(values, 1, 1), range: list(values, 2, 2) }),
+  }),
+  budget: orNull(fields({ limit: positive, basis, adjacency, adversary: text, delta })),
+  choices: list(fields({ noise: usual, spending: SPENDING, accuracy: orNull(share), alone: orNull(share) })),
+  statement: fields({ title: text, text, sentences: list(text) }),
+}, { name: text, expected: orNull(fields({ accuracy: share, low: share, high: share, seeds: count, participants: count })) });
+
 /** The task, if this page can carry it out as a whole. */
 export function readTask(given: unknown): Task {
   const task = given as Task;
   need(isObject(task), "a task is an object");
-  need(task.protocol === 2, `this page speaks version 2 of the protocol, the server ${task.protocol}: reload the page`);
-  need(typeof task.federation === "string" && task.federation.length > 0, "a task names its federation");
-  need(/^[0-9a-f]{64}$/.test(task.coordinator), "a task names the key that signs plans");
-  need(/^[0-9a-f]{64}$/.test(task.terms), "a task names the terms that plans are signed for");
-  need(isObject(task.rounds) && whole(task.rounds.count, 1, MOST_ROUNDS), `pages take part in 1 to ${MOST_ROUNDS} rounds`);
+  need(task.protocol === 2, `this page speaks version 2 of the protocol, the server ${String(task.protocol).slice(0, 20)}: reload the page`);
+  TASK(task, "task");
   checkInput(task);
   checkModel(task);
   checkTraining(task);
   checkUpload(task);
   checkStrengths(task);
-  checkBudget(task);
   return task;
 }
 
-function checkInput({ input, classes }: Task): void {
-  need(isObject(input) && Array.isArray(input.shape) && input.shape.every((side) => whole(side, 1, 10_000)), "the shape of records is not known");
-  need(input.shape.length === 1 || input.shape.length === 3, "records are lists of features, or channels x height x width");
-  const sized = (list: unknown) => Array.isArray(list) && (list.length === 1 || list.length === input.shape[0]) && list.every(Number.isFinite);
-  need(sized(input.mean) && sized(input.std) && input.std.every((std) => std >= SMALLEST_STD), "the constants of normalisation do not fit the records");
-  const columns = input.columns ?? null;
-  const named = (column: unknown) => isObject(column) && typeof column.name === "string" && column.name.trim() !== "";
-  need(columns === null || (Array.isArray(columns) && input.shape.length === 1 && columns.length === input.shape[0] && columns.every(named)), "the columns of the table do not fit the records");
-  need(Array.isArray(classes) && classes.length >= 2 && classes.length <= 256, "a task has from 2 to 256 classes");
+function checkInput({ input }: Task): void {
+  const { shape, mean, std, kind, columns = null } = input;
+  need(shape.length === (kind === "image" ? 3 : 1), "records are lists of features, or channels x height x width");
+  need([mean, std].every(({ length }) => length === 1 || length === shape[0]), "the constants of normalisation do not fit the records");
+  need(columns === null || (kind === "features" && columns.length === shape[0]), "the columns of the table do not fit the records");
 }
 
-function checkModel({ model, input, classes, loss, training }: Task): void {
-  need(isObject(model) && Array.isArray(model.layers) && Array.isArray(model.parameters), "the model is not described");
-  need(whole(model.size, 1, LARGEST_MODEL), `pages train models of up to ${LARGEST_MODEL.toLocaleString("en")} values`);
-  for (const layer of model.layers) {
-    need(LAYERS.includes(layer.kind), `this page knows no layer of the kind ${String(layer.kind)}: reload the page`);
-    if (layer.kind === "max-pool") need(layer.size === 2, "this page pools by 2 x 2 only");
-  }
-  let first = 0;
-  for (const parameter of model.parameters) {
-    const size = parameter.shape.reduce((product, side) => product * side, 1);
-    need(parameter.first === first && parameter.size === size, `the parameter ${parameter.name} is not where it should be`);
-    first += size;
-  }
+function checkModel({ model, input, classes, training }: Task): void {
+  const own = model.layers.flatMap(parametersOf);
+  need(canonical(own) === canonical(model.parameters.map(({ name, shape }) => ({ name, shape }))), "the parameters of the model are not those of its layers");
+  const first = filled(model.parameters.map(({ shape, ...place }) => ({ ...place, values: shape.reduce((product, side) => product * side, 1) })));
   need(first === model.size, "the parameters of the model do not fill its vector");
-  const seen = training?.kind === "sums" ? [training.maps * training.cells] : input.shape;
+  const seen = training.kind === "sums" ? [training.maps * training.cells] : input.shape;
   need(shapeAfter(model.layers, seen).join() === String(classes.length), "the model does not end in one score per class");
-  need(loss === "cross-entropy" || loss === "one-versus-rest", `this page knows no loss called ${String(loss)}`);
+}
+
+/** Weights and biases of a layer. */
+function parametersOf(layer: Layer): { name: string; shape: number[] }[] {
+  if (layer.kind !== "dense" && layer.kind !== "conv") return [];
+  const window = layer.kind === "conv" ? [layer.kernel, layer.kernel] : [];
+  return [{ name: `${layer.name}.weight`, shape: [layer.outputs, layer.inputs, ...window] }, { name: `${layer.name}.bias`, shape: [layer.outputs] }];
+}
+
+/** Where pieces end that follow each other from 0 on. */
+function filled(pieces: readonly { name: string; first: number; size: number; values?: number }[]): number {
+  let next = 0;
+  for (const { name, first, size, values = size } of pieces) {
+    need(first === next && size === values, `${name} is not where it should be`);
+    next += size;
+  }
+  return next;
 }
 
 /** The shape of one record after the layers. */
@@ -302,7 +409,7 @@ export function shapeAfter(layers: readonly Layer[], shape: readonly number[]): 
       now = [layer.outputs, ...grown];
     }
     if (layer.kind === "max-pool") {
-      need(now.length === 3, `the layer ${layer.name} needs images`);
+      need(now.length === 3 && Math.min(...now) >= 2, `the layer ${layer.name} needs images of 2 x 2 pixels or more`);
       now = [now[0]!, Math.floor(now[1]! / 2), Math.floor(now[2]! / 2)];
     }
   }
@@ -311,44 +418,22 @@ export function shapeAfter(layers: readonly Layer[], shape: readonly number[]): 
 
 function checkTraining(task: Task): void {
   const { training } = task;
-  need(isObject(training), "the training is not described");
-  if (training.kind === "sums") return checkSums(task, training);
-  need(isObject(training.optimiser), "the training is not described");
-  need(["sgd", "adam", "rmsprop"].includes(training.optimiser.name), `this page knows no optimiser called ${String(training.optimiser.name)}`);
-  need(training.optimiser.lr > 0, "the learning rate must be above zero");
-  if (training.kind === "private") {
-    const { clip, noise, rate, threshold, expected_batch, steps, resolution } = training;
-    const usual = [clip, noise, expected_batch].every((x) => Number.isFinite(x) && x >= 1e-12 && x <= 1e12);
-    need(usual && rate > 0 && rate <= 1, "private training needs positive numbers, from 1e-12 to 1e12");
-    need(threshold === Math.floor(rate * 2 ** 32), "the threshold of private sampling is not that of its rate");
-    need(whole(steps, 1, MOST_STEPS), `pages take 1 to ${MOST_STEPS} noisy steps in a round`);
-    need(whole(resolution, 4, 24), "the noise of private training has 2^4 to 2^24 grid steps");
-  } else {
-    need(training.kind === "plain", `this page knows no training called ${String((training as Training).kind)}`);
-    need((training.epochs === null) !== (training.steps === null), "training goes by epochs or by steps");
-    need(whole(training.epochs ?? training.steps, 1, MOST_STEPS), `pages train for 1 to ${MOST_STEPS} epochs or steps in a round`);
-    need(whole(training.batch, 0, 2 ** 31), "training has a batch size");
-  }
+  if (training.kind === "sums") checkSums(task);
+  if (training.kind === "private") need(training.threshold === Math.floor(training.rate * 2 ** 32), "the threshold of private sampling is not that of its rate");
+  if (training.kind === "plain") need((training.epochs === null) !== (training.steps === null), "training goes by epochs or by steps");
 }
 
-function checkSums({ input, model, loss, strengths, rounds }: Task, training: SumsTraining): void {
-  const { extractor, bias, clip } = training;
-  need(isObject(extractor) && extractor.kind === "scattering", `this page knows no features called ${String(extractor?.kind)}: reload the page`);
+function checkSums({ input, model, loss, strengths, rounds }: Task): void {
   need(input.shape.length === 3, "scattering takes images");
-  need(bias > 0 && bias <= 1 && clip >= 1e-30 && clip <= 1e30, "the bias and the clip of a linear head are not described");
   const layers = model.layers.filter(({ kind }) => kind !== "flatten");
   need(loss === "cross-entropy" && layers.length === 1 && layers[0]!.kind === "dense", "sums are of a linear model under cross-entropy");
-  need(model.parameters.length === 2 && model.parameters[0]!.shape.length === 2, "a linear model has weights and biases");
-  need(Array.isArray(strengths), "what a page releases is not described");
   for (const { mechanism } of strengths) {
-    need(mechanism?.name === "noisy-sums" && isObject(mechanism.limits) && Array.isArray(mechanism.stages), "the noise of sums is not described");
-    const { unit, row, residual } = mechanism.limits;
-    need(whole(unit, 1, LONGEST_VECTOR) && whole(row, 1, LONGEST_VECTOR) && whole(residual, 1, LONGEST_RESIDUAL), "the lengths of whole vectors are not described");
+    need(mechanism.name === "noisy-sums", "the noise of sums is not described");
     let next = 1;
     for (const stage of mechanism.stages) {
-      need(isObject(stage) && Array.isArray(stage.rounds) && stage.rounds[0] === next && whole(stage.rounds[1], next, rounds.count), "the stages of sums do not follow each other");
-      need(whole(stage.noise, ...NOISE_BITS) && whole(stage.modulus, ...MODULUS), "the noise or the modulus of sums is not described");
-      next = stage.rounds[1] + 1;
+      const [first, last] = stage.rounds;
+      need(first === next && first <= last && last <= rounds.count, "the stages of sums do not follow each other");
+      next = last + 1;
     }
     need(next === rounds.count + 1, "the stages of sums do not cover all rounds");
   }
@@ -363,13 +448,11 @@ export function stageOf({ stages }: NoisySums, round: number): Stage {
 
 function checkUpload({ upload, model, plan, training, strengths }: Task): void {
   const sums = training.kind === "sums";
-  need(isObject(upload) && (sums ? ["sums"] : ["weights", "update"]).includes(upload.what), "what is uploaded is not described");
+  need(sums === (upload.what === "sums"), "what is uploaded is not described");
   need(!sums || (upload.samples === null && upload.norm === null), "sums leave alone, and as long as they are");
-  need(upload.values === model.size, "pages send every value of the model");
-  need(upload.samples === null || upload.samples.kind === "noisy", "a number of records may leave with noise only");
-  need(isObject(plan) && plan.step === "report" && isObject(plan.arrays) && isObject(plan.settings), "the plan is not described");
-  need(upload.norm === null ? plan.settings["norm"] === undefined : Number(plan.settings["norm"]) === upload.norm && upload.norm > 0, "plans announce another norm than the task");
-  need(whole(plan.bare, 0, sums ? 1 : 0), "the plans of the first rounds are not described");
+  need(upload.values === model.size && filled(upload.layers) === model.size, "pages send every value of the model");
+  need(upload.norm === null ? plan.settings["norm"] === undefined : Number(plan.settings["norm"]) === upload.norm, "plans announce another norm than the task");
+  need(sums || plan.bare === 0, "the plans of the first rounds are not described");
   need(canonical(plan.arrays["parameters"] ?? null) === canonical([model.size]), "a plan must hold the parameters of the model");
   if (!sums) return;
   const { maps } = training;
@@ -383,24 +466,15 @@ function checkUpload({ upload, model, plan, training, strengths }: Task): void {
 }
 
 function checkStrengths({ strengths, clients, training, upload }: Task): void {
-  need(Array.isArray(strengths) && strengths.length >= 1, "what a page releases is not described");
   const slots = strengths.flatMap((strength) => strength.clients).sort((a, b) => a - b);
   need(slots.length === clients && slots.every((slot, i) => slot === i), "every slot must have one strength");
   for (const { mechanism, releases } of strengths) {
-    need(isObject(mechanism) && MECHANISMS.includes(mechanism.name), `this page knows no mechanism called ${String(mechanism?.name)}: reload the page`);
+    const ranges = "domain" in mechanism && mechanism.domain.kind === "box" ? [mechanism.domain.centre, mechanism.domain.radius] : [];
+    need(ranges.every((range) => typeof range === "number" || range.length === upload.layers.length), "a box has another number of layers than the model");
     need(training.kind !== "private" || mechanism.name === "none", "what private training made is sent as it is");
     need(training.kind === "sums" || mechanism.name !== "noisy-sums", "noisy sums are of sums");
-    need(Array.isArray(releases) && releases.length >= 1, "what leaves is not described");
     need(upload.samples === null || releases.length >= 2, "the number of records has no line of its own");
   }
-}
-
-/** What is said of a budget, and counted in its terms, is about one that there can be. */
-function checkBudget({ budget }: Task): void {
-  if (budget === null || budget === undefined) return;
-  const { limit, delta, basis, adjacency } = budget;
-  need(Number.isFinite(limit) && limit > 0 && Number.isFinite(delta) && delta >= 0 && delta < 1, "the budget of this federation is none");
-  need(["proven", "claimed"].includes(basis) && (ADJACENCIES as readonly string[]).includes(adjacency), "the budget of this federation is about nothing that this page knows");
 }
 
 /** Refuses a plan that does not fit the task that was agreed to. */
@@ -433,8 +507,4 @@ export function strengthOf(task: Task, client: number): Strength {
 
 function need(condition: unknown, sentence: string): asserts condition {
   if (!condition) throw new Refused(`this page cannot take part: ${sentence}`);
-}
-
-function whole(value: unknown, low: number, high: number): boolean {
-  return Number.isInteger(value) && (value as number) >= low && (value as number) <= high;
 }

@@ -3,7 +3,7 @@ import { tasks } from "../golden.ts";
 import { readTask, type Task } from "../wire/task.ts";
 import { DataRoom, columnsOf, pictureToRecord } from "./data.ts";
 import { hasBrightEdge, resized } from "./pictures.ts";
-import type { Reading } from "./table.ts";
+import { type Reading, mostRecords } from "./table.ts";
 
 const digits: Task = { ...tasks["webfed-digits"], input: { ...tasks["webfed-digits"].input, largest: 16 } };
 const table: Task = { ...digits, input: { shape: [2], mean: [1, 10], std: [2, 5], kind: "features" }, classes: ["no", "yes"] };
@@ -42,7 +42,6 @@ describe("a table", () => {
     ["a number beyond all numbers", "1e999,20,no", "line 3, a: 1e999 is too large; numbers go up to 3.4e38"],
     ["a number beyond those of training", "3,-3.5e38,no", "line 3, b: -3.5e38 is too large"],
     ["a quotation mark that is not closed", '"3,20,no', "line 3 has 1 columns"],
-    ["a number that normalising makes infinite", "3.4e38,20,no", "lines 3"],
   ])("leaves a line out with %s, and changes nothing of all others", async (_, line, note) => {
     const wide = { ...table, input: { ...table.input, mean: [1, 10], std: [0.5, 5] } };
     const before = await load("a,b,class\n3,20,yes\n-1,0,no\n", wide);
@@ -134,10 +133,22 @@ describe("a table", () => {
     expect(await columnsOf(csv(text), task, headerless)).toMatchObject({ candidates, label });
   });
 
-  test("joins whatever it holds: a task that would make common numbers infinite is refused for everybody", () => {
-    const given = { ...digits, input: { ...digits.input, std: [1e-30] } };
-    expect(() => readTask(given)).toThrow(/normalisation/);
+  test("joins whatever it holds: a task that would make common numbers infinite, or pixels too bright, is refused for everybody", () => {
+    for (const odd of [{ std: [1e-30] }, { largest: 3.4e38 }, { largest: 2 ** -11 }]) {
+      expect(() => readTask({ ...digits, input: { ...digits.input, ...odd } })).toThrow(/input.(std|largest)/);
+    }
     expect(() => readTask(digits)).not.toThrow();
+  });
+
+  test("has the largest number there is where normalising goes beyond it: no record is too large to join with", async () => {
+    const { x, summary } = await load("a,b,class\n3.4e38,-3.4e38,no\n", { ...table, input: { ...table.input, std: [0.5] } });
+    expect([...x]).toEqual([3.4028234663852886e38, -3.4028234663852886e38]);
+    expect(summary).toMatchObject({ records: 1, notes: [] });
+  });
+
+  test("is for as many records as the task alone says", () => {
+    expect(mostRecords(digits)).toBe(2 ** 30 / 4 / 64);
+    expect(mostRecords({ ...digits, input: { ...digits.input, shape: [3, 10_000, 10_000] } })).toBe(1);
   });
 
   test("names a few lines that it leaves out, and the numbers of the others", async () => {
@@ -176,6 +187,36 @@ describe("pictures", () => {
     await refused();
   });
 
+  /** Pictures of one pixel, as bright as their file says. */
+  const bright = (...values: number[]) => values.map((value, i) => new File([Uint8Array.of(value)], `${i}.png`));
+  const seen = () => {
+    vi.stubGlobal("createImageBitmap", async (file: File) => {
+      if (file.size === 0) throw new Error("damaged");
+      return { width: 1, height: 1, value: new Uint8Array(await file.arrayBuffer())[0], close() {} };
+    });
+    vi.stubGlobal("OffscreenCanvas", class {
+      getContext() {
+        let value = 0;
+        return { fillRect() {}, drawImage: (bitmap: any) => (value = bitmap.value), getImageData: () => ({ data: [value, value, value, 255] }) };
+      }
+    });
+  };
+
+  test("that show the same as another one are one record", async () => {
+    seen();
+    const { y, summary } = await room.load({ kind: "images", classes: [{ label: 1, files: bright(9, 20, 9) }, { label: 2, files: bright(9) }] }, digits, null);
+    expect([...y]).toEqual([1, 1, 2]);
+    expect(summary.notes).toHaveLength(1);
+  });
+
+  test("beyond those that a page takes are left out, whatever is in them", async () => {
+    seen();
+    const damaged = new File([], "damaged.png"); // it has its place as well
+    const files = [damaged, ...Array<File>(20_000).fill(bright(20)[0]!), bright(30)[0]!];
+    const { y, summary } = await room.load({ kind: "images", classes: [{ label: 1, files }] }, digits, null);
+    expect([y.length, summary.notes[0]]).toEqual([1, expect.stringMatching(/first 20,000 .* 2 after/)]);
+  });
+
   test("need a federation that learns from pictures, and a class that there is", async () => {
     await expect(room.load({ kind: "images", classes: [] }, table, null)).rejects.toThrow(/learns from tables/);
     await expect(room.load({ kind: "images", classes: [{ label: 10, files: files("a.png") }] }, digits, null)).rejects.toThrow(/class 10 is none/);
@@ -211,6 +252,12 @@ describe("the federation's sample", () => {
     const { x, y, summary } = await room.load({ kind: "sample" }, digits, place);
     expect(fetched.mock.calls[0]![0]).toBe("http://here/api/federations/webfed-digits/sample?client=2");
     expect([x[0], y[0], summary.notes]).toEqual([0.5, 7, ["Public."]]);
+  });
+
+  test("with a number that is none is refused", async () => {
+    const x = Buffer.from(new Float32Array(64).fill(NaN).buffer).toString("base64");
+    vi.stubGlobal("fetch", async () => Response.json({ ...given, dtype: "f4", x }));
+    await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/does not fit its own task/);
   });
 
   test("that does not fit the task is refused, and so is one that is not there", async () => {

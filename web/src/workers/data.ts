@@ -1,9 +1,10 @@
 /** The data room: whatever a person brings, as normalised records. Nothing read here is sent anywhere. */
 import { type Answer, Unanswered, fetched, readable } from "../wire/fetching.ts";
+import { hex } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
-import { type Matched, type RawRecords, type Reading, type Separator, type TableColumns, largestOf, ranges, readTable, tableColumns } from "./table.ts";
+import { type Matched, type RawRecords, type Reading, type Separator, type TableColumns, beyondWords, largestOf, mostRecords, readTable, tableColumns } from "./table.ts";
 
 /** What a person can bring. Nothing of it leaves the page. */
 export type DataSource =
@@ -53,12 +54,13 @@ const LARGEST_TABLE = 200 * MEGABYTE;
 const LONGEST_HEADER = 4 * MEGABYTE;
 const LARGEST_PICTURE = 50 * MEGABYTE;
 const MOST_PICTURES = 20_000;
-const LARGEST_MEMORY = 2 ** 30;
+/** normalised values at most: the largest float32 */
+const LARGEST_VALUE = (2 - 2 ** -23) * 2 ** 127;
 
 export class DataRoom {
   async load(source: DataSource, task: Task, sample: SamplePlace | null): Promise<Loaded> {
     const raw = await this.#read(source, task, sample);
-    const { x, y, notes } = finite(normalised(raw.x, task), raw);
+    const [x, y, notes] = [normalised(raw.x, task), Int32Array.from(raw.y), raw.notes];
     if (y.length === 0) throw new Refused(["there is not one record to learn from: choose some more", ...notes].join(". "));
     const perClass = task.classes.map((_, k) => y.reduce((sum, label) => sum + (label === k ? 1 : 0), 0));
     return { x, y, summary: { records: y.length, perClass, notes, ...(raw.matched && { matched: raw.matched }) } };
@@ -79,20 +81,7 @@ export class DataRoom {
   }
 }
 
-/** The records of which all values are finite; the others are left out, and named for the person. */
-function finite(x: Float32Array<ArrayBuffer>, { y, notes, lines }: RawRecords): Pick<Loaded, "x" | "y"> & { notes: string[] } {
-  const each = x.length / y.length;
-  const fits = Array.from(y, (_, i) => x.subarray(i * each, (i + 1) * each).every(Number.isFinite));
-  const left = fits.flatMap((fit, i) => (fit ? [] : [lines?.[i] ?? i + 1]));
-  if (left.length === 0) return { x, y: Int32Array.from(y), notes };
-  const kept = fits.flatMap((fit, i) => (fit ? [i] : []));
-  const found = new Float32Array(kept.length * each);
-  kept.forEach((i, at) => found.set(x.subarray(i * each, (i + 1) * each), at * each));
-  const note = `${left.length} of ${y.length} examples have a number that is too large for this federation and are left out: ${lines ? "lines" : "numbers"} ${ranges(left)}.`;
-  return { x: found, y: Int32Array.from(kept, (i) => y[i]!), notes: [...notes, note] };
-}
-
-/** (x - mean)/std in float32, with one constant or one per channel (feature). */
+/** (x - mean)/std in float32, with one constant or one per channel (feature); what is too large for that is the largest there is. */
 export function normalised(x: Float32Array, { input }: Task): Float32Array<ArrayBuffer> {
   const [channels, ...sides] = input.shape;
   const each = sides.reduce((product, side) => product * side, 1);
@@ -101,7 +90,8 @@ export function normalised(x: Float32Array, { input }: Task): Float32Array<Array
   const result = new Float32Array(x.length);
   for (let i = 0; i < x.length; i += 1) {
     const channel = Math.floor(i / each) % channels!;
-    result[i] = Math.fround(x[i]! - mean[mean.length === 1 ? 0 : channel]!) / std[std.length === 1 ? 0 : channel]!;
+    const value = Math.fround(x[i]! - mean[mean.length === 1 ? 0 : channel]!) / std[std.length === 1 ? 0 : channel]!;
+    result[i] = Math.max(-LARGEST_VALUE, Math.min(LARGEST_VALUE, value));
   }
   return result;
 }
@@ -134,7 +124,7 @@ export async function readSample({ server, federation, client }: SamplePlace, ta
   const x = given.dtype === "u8" ? Float32Array.from(bytes) : floats(bytes);
   const y = Int32Array.from(fromBase64(given.y));
   const size = task.input.shape.reduce((product, side) => product * side, 1);
-  if (given.shape.join() !== task.input.shape.join() || x.length !== given.count * size || y.length !== given.count) {
+  if (given.shape.join() !== task.input.shape.join() || x.length !== given.count * size || y.length !== given.count || !x.every(Number.isFinite)) {
     throw new Refused("the server's sample does not fit its own task: tell whoever runs it, or bring records of your own");
   }
   if (y.some((label) => label >= task.classes.length)) throw new Refused("the server's sample has a label outside the classes");
@@ -189,12 +179,12 @@ function tooLarge(file: File, most: number, remedy: string): Refused {
 async function readPictures(classes: { label: number; files: File[] }[], task: Task): Promise<RawRecords> {
   requireImages(task, "pictures");
   const chosen = classes.flatMap(({ label, files }) => files.map((file) => ({ label, file })));
-  if (chosen.length > MOST_PICTURES) {
-    throw new Refused(`${chosen.length.toLocaleString("en")} pictures are too many for a page: choose up to ${MOST_PICTURES.toLocaleString("en")}`);
-  }
+  const most = Math.min(MOST_PICTURES, mostRecords(task));
+  const beyond = chosen.splice(most).length;
   const found: { label: number; pixels: Float32Array }[] = [];
   const [damaged, large]: [string[], string[]] = [[], []];
-  let turned = 0;
+  let [turned, twice] = [0, 0];
+  const known = new Set<string>();
   for (const { label, file } of chosen) {
     requireClass(label, task);
     if (file.size > LARGEST_PICTURE) {
@@ -205,6 +195,12 @@ async function readPictures(classes: { label: number; files: File[] }[], task: T
     if (!picture) damaged.push(file.name);
     else {
       const fitted = fit(picture, task);
+      const record = `${label} ${hex(new Uint8Array(await crypto.subtle.digest("SHA-256", fitted.pixels)))}`;
+      if (known.has(record)) {
+        twice += 1;
+        continue;
+      }
+      known.add(record);
       turned += fitted.turned ? 1 : 0;
       found.push({ label, pixels: fitted.pixels });
     }
@@ -212,7 +208,8 @@ async function readPictures(classes: { label: number; files: File[] }[], task: T
   if (found.length === 0 && chosen.length > 0) {
     throw new Refused(`none of these files can be read as a picture (${few([...damaged, ...large])}): choose PNG or JPEG files up to 50 MB`);
   }
-  const notes: string[] = [];
+  const notes = beyondWords(beyond, most);
+  if (twice) notes.push(`${twice} of ${chosen.length} pictures show the same as another one and are left out.`);
   if (damaged.length) notes.push(`${damaged.length} of ${chosen.length} files could not be read as pictures and were left out: ${few(damaged)}.`);
   if (large.length) notes.push(`Pictures above 50 MB were left out: ${few(large)}.`);
   if (turned) notes.push(`Pictures with a bright background (${turned} of ${found.length}) were turned into light on dark, as this federation has them.`);
@@ -221,11 +218,12 @@ async function readPictures(classes: { label: number; files: File[] }[], task: T
 
 function readDrawings(drawings: Drawing[], task: Task): RawRecords {
   requireImages(task, "drawings");
-  const found = drawings.map((drawing) => {
+  const most = mostRecords(task);
+  const found = drawings.slice(0, most).map((drawing) => {
     requireClass(drawing.label, task);
     return { label: drawing.label, pixels: fit(ofDrawing(drawing, task), task, "as it is").pixels };
   });
-  return { ...stacked(found), notes: [] };
+  return { ...stacked(found), notes: beyondWords(drawings.length - found.length, most) };
 }
 
 /** The values of one line of a table, in the order of the model's inputs: for predictions. */
@@ -251,7 +249,7 @@ function ofDrawing({ width, height, pixels }: { width: number; height: number; p
 }
 
 /** At the task's size and in its raw values; light on dark, unless it is known to be. */
-function fit(picture: Picture, { input, ...task }: Task, edge: "as it is" | "dark" = "dark"): { pixels: Float32Array; turned: boolean } {
+function fit(picture: Picture, { input, ...task }: Task, edge: "as it is" | "dark" = "dark"): { pixels: Float32Array<ArrayBuffer>; turned: boolean } {
   const [channels, height, width] = input.shape as [number, number, number];
   const pixels = resized(picture, width, height);
   const turned = edge === "dark" && channels === 1 && hasBrightEdge(pixels, width, height);
@@ -261,7 +259,6 @@ function fit(picture: Picture, { input, ...task }: Task, edge: "as it is" | "dar
 
 function stacked(found: { label: number; pixels: Float32Array }[]): { x: Float32Array; y: Int32Array } {
   const each = found[0]?.pixels.length ?? 0;
-  if (4 * each * found.length > LARGEST_MEMORY) throw new Refused("these pictures together are too large for a page: choose fewer");
   const x = new Float32Array(found.length * each);
   found.forEach(({ pixels }, i) => x.set(pixels, i * each));
   return { x, y: Int32Array.from(found, ({ label }) => label) };

@@ -44,6 +44,7 @@ serve({
   isSigned: async (step: string, payload: Uint8Array<ArrayBuffer>) => (await room()).isSigned(step, payload),
   judge: async (step: string, payload: Uint8Array<ArrayBuffer>) => (await room()).judge(step, payload),
   release: async (trained: Float32Array | Float64Array | null, records: number, order: Int32Array | null) => (await room()).release(trained, records, order),
+  forgo: async () => (await room()).forgo(),
   mark: async (round: number, sent: "sent" | "received") => (await room()).mark(round, sent),
   budget: async () => (await room()).budget(),
   ledger: async () => (await room()).ledger(),

@@ -9,8 +9,6 @@ export interface RawRecords {
   notes: string[];
   /** which columns of a table became what */
   matched?: Matched;
-  /** the line of each record of a table */
-  lines?: number[];
 }
 
 /** Columns by the names that a table gives them: what is learnt from, in the model's order, and the class. */
@@ -63,26 +61,29 @@ export function readTable(text: string, task: Task, reading: Reading = {}): RawR
   const columns = columnsIn(lines[0]!.text, task, reading);
   if (reading.headerless === undefined) lines.shift();
   if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
+  const most = mostRecords(task);
+  const beyond = lines.splice(most).length;
   const width = columns.positions.length;
   const x = new Float32Array(lines.length * width);
   const y = new Int32Array(lines.length);
-  const taken: number[] = [];
+  let taken = 0;
   const problems: string[] = [];
   const others: number[] = [];
   for (const { text: own, line } of lines) {
-    const at = taken.length;
+    const at = taken;
     const values = x.subarray(at * width, (at + 1) * width);
     const problem = readLine(cellsOf(own, columns.separator), columns, task, values, (k) => (y[at] = k));
-    if (problem === null) taken.push(line);
+    if (problem === null) taken += 1;
     else if (problems.length < MOST_PROBLEMS) problems.push(`line ${line}${problem}`);
     else others.push(line);
   }
   const left = problems.length + others.length;
   const why = `${problems.join("; ")}${others.length ? `; and line${others.length > 1 ? "s" : ""} ${ranges(others)}` : ""}`;
-  if (taken.length === 0) throw new Refused(`no line of this table can be used: ${why}. Correct them and choose the file again`);
-  const notes = left ? [...columns.notes, `${left} of ${lines.length} lines cannot be used and are left out: ${why}.`] : columns.notes;
+  if (taken === 0) throw new Refused(`no line of this table can be used: ${why}. Correct them and choose the file again`);
+  const notes = [...columns.notes, ...beyondWords(beyond, most)];
+  if (left) notes.push(`${left} of ${lines.length} lines cannot be used and are left out: ${why}.`);
   const matched = { columns: columns.positions.map((k) => columns.names[k]!), label: columns.names[columns.label]! };
-  return { x: x.slice(0, taken.length * width), y: y.slice(0, taken.length), notes, matched, lines: taken };
+  return { x: x.slice(0, taken * width), y: y.slice(0, taken), notes, matched };
 }
 
 /** The columns of a table that begins with this text, for a person to say which of them is the class. */
@@ -131,6 +132,17 @@ function ofTask({ input }: Task): TableColumns {
   const width = valuesOf(input);
   const names = Array.from({ length: width + 1 }, (_, k) => `column ${k + 1}`);
   return { names, candidates: names.map((_, k) => k), label: width };
+}
+
+/** bytes of all records */
+const LARGEST_MEMORY = 2 ** 30;
+
+/** Records that a page takes at most: the first ones, whatever is in them. The task alone says how many. */
+export const mostRecords = ({ input }: Task): number => Math.max(1, Math.floor(LARGEST_MEMORY / (4 * valuesOf(input))));
+
+/** A note for the person about records beyond those that a page takes. */
+export function beyondWords(beyond: number, most: number): string[] {
+  return beyond ? [`This page takes the first ${most.toLocaleString("en")} examples; ${beyond.toLocaleString("en")} after them are left out.`] : [];
 }
 
 const valuesOf = ({ shape }: Task["input"]): number => shape.reduce((product, side) => product * side, 1);
@@ -184,7 +196,7 @@ function readLine(cells: string[], { positions, label, names }: Columns, task: T
 }
 
 /** Rising numbers, those that follow each other together: 3, 5-9. */
-export function ranges(numbers: readonly number[]): string {
+function ranges(numbers: readonly number[]): string {
   const found: [number, number][] = [];
   for (const number of numbers) {
     const last = found.at(-1);
