@@ -2,6 +2,7 @@
 
 import shutil
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,8 +138,8 @@ def table(folder, first, count):
     (folder.parent / "own.csv").write_text("".join(lines))
 
 
-def test_rows_that_are_added_to_the_file_stop_the_next_start_and_no_round(tmp_path):
-    folder = tmp_path / "a"
+def two_names(folder):
+    """A client that knows rows 0 to 9 of a table as "first", and is now "second", disjoint from it, with 10 to 19."""
 
     def own(name, *others):
         data = {"source": "../own.csv", "label": 1, "classes": ["a", "b"], "name": name, "disjoint_from": others}
@@ -149,18 +150,55 @@ def test_rows_that_are_added_to_the_file_stop_the_next_start_and_no_round(tmp_pa
         client.records((1,))
     table(folder, 10, 10)
     (folder / "client.toml").write_text(own("second", "first").to_toml())
-    with Client.open(folder) as client:
-        table(folder, 9, 11)
-        assert len(client.records((1,))) == 11, "what is in is in: a round looks at nothing"
-        entries = len(client.ledger.entries())
-    with pytest.raises(InvalidInput, match="1 also under first"):
+    Client.open(folder).close()
+
+
+def test_rows_that_get_into_the_file_later_are_left_out_and_stop_nothing(tmp_path):
+    folder = tmp_path / "a"
+    two_names(folder)
+    for _ in range(2):
+        with Client.open(folder) as client:
+            table(folder, 9, 11)
+            records = client.records((1,))
+            assert records.examples.x[:, 0].tolist() == [np.float32(k / 7) for k in range(10, 20)]
+            assert len(records.left_out) == 1 and "WARNING" in (folder / "log.txt").read_text()
+            with pytest.raises(InvalidInput, match="1 also under first"):
+                client.require_disjoint_rows()  # as its owner joins by hand
+            assert client.ledger.disjoint_from("second") == ["first"]
+    assert KnownRows(folder / "rows.sqlite").common("second", [], ["first"]) == {}
+
+
+def test_a_row_under_both_names_changes_nothing_that_a_server_sees(folder):
+    others = named(folder, "others", "20-39", ["records"])
+    with Client.open(others) as client:
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
+    answers = []
+    for rows in ("20-39", "19-39"):
+        copy = shutil.copytree(others, folder.parent / rows)
+        with Client.open(named(copy, "others", rows, ["records"]), randomness=people.seeded(1, 0)) as client:
+            client.join(invitation(name="another").encode())  # as a server asks after a pause
+            client.join(invitation(name="third").encode())
+            answers.append(body(client.answer("report", signed(plans(name="another")(2)))))
+            assert len(client.records((1, 8, 8))) == 20
+    assert answers[0] == answers[1]
+
+
+def test_rows_are_compared_whatever_the_federations_are_about(tmp_path):
+    """One that is about another shape finds no record that fits, and so nothing that is common."""
+
+    def own(name, *others):
+        data = {"source": "../own.npz", "classes": [str(k) for k in range(10)], "name": name, "disjoint_from": others}
+        return Settings.of({"data": data, "budget": {"limit": 1e6}})
+
+    digits, folder = people.read_once("digits").train, tmp_path / "a"
+    np.savez(tmp_path / "own.npz", x=digits.x[:20], y=digits.y[:20])
+    with people.client(folder, own("records")) as client:
+        client.records((1, 8, 8))
+        client.join(replace(people.terms(None), shape=(1, 6, 6)).invitation(0, people.KEY).encode())
+    (folder / "client.toml").write_text(own("renamed", "records").to_toml())
+    with pytest.raises(InvalidInput, match="20 also under records"):
         Client.open(folder)
-    table(folder, 10, 10)
-    with pytest.raises(InvalidInput, match="1 also under first"):
-        Client.open(folder)  # a row that was used under both names stays one
-    (folder / "client.toml").write_text(own("second").to_toml())
-    with Client.open(folder) as client:
-        assert len(client.ledger.entries()) == entries + 1
 
 
 def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):

@@ -63,6 +63,12 @@ class KnownRows:
             counts = {other: len(np.intersect1d(own, _rows(file, other), assume_unique=True)) for other in others}
             return {other: count for other, count in counts.items() if count}
 
+    def apart(self, examples: Examples, others: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of these rows were never under any of the other names."""
+        with self._open() as file:
+            known = np.concatenate([_rows(file, other) for other in others])
+            return np.isin(fingerprints(examples, _key(file)), known, invert=True)
+
     def since(self, name: str) -> int | None:
         """The last entry of the ledger before the rows of a name were known; None if they are not."""
         with self._open() as file:
