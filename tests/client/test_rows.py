@@ -201,6 +201,23 @@ def test_rows_are_compared_whatever_the_federations_are_about(tmp_path):
         Client.open(folder)
 
 
+def test_no_third_name_carries_a_federation_from_one_name_to_another(tmp_path):
+    with people.client(tmp_path / "a", people.settings("0-19")) as client:
+        client.records((1, 8, 8))
+    folder = tmp_path / "a"
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:
+        client.records((1, 8, 8))
+    with Client.open(named(folder, "all", "0-39")) as client:
+        client.join(invitation().encode())
+        body(client.answer("report", signed(plans()(1))))
+    with Client.open(named(folder, "records", "0-19", ["others"])) as client:
+        assert client.reply("report", signed(plans()(2))).reason == Reason.NOT_AGREED.value
+    with Client.open(named(folder, "records", "0-19")) as client:  # one account again
+        body(client.answer("report", signed(plans()(2))))
+    with Client.open(named(folder, "records", "0-19", ["others"])) as client:
+        assert client.ledger.standing("others").spent == client.standing.spent == pytest.approx(2 * COST)
+
+
 def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):
     (folder / "rows.sqlite").unlink()  # as after an earlier Sordino
     with Client.open(named(folder, "others", "20-39", ["records"])) as client:

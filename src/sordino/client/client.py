@@ -227,20 +227,25 @@ class Client:
     def _last_of_both(self, *names: str) -> int:
         """The last entry that two names without a common row are both charged with.
 
-        It left before the rows of both were known, or in a federation that both answered, where what is kept from its
-        rounds may be made of the rows of both; or nobody knows from which of them it was, as with a lost ledger.
+        It left before the rows of both were known, or in a federation that one of them and another name answered, where
+        what is kept from its rounds may be made of the rows of both; or nobody knows from which of them it was, as with
+        a lost ledger.
         """
         known = [self._known_rows.since(name) for name in names]
         unknown = (
             self._last_release(name) if since is None else since for name, since in zip(names, known, strict=True)
         )
         releases = ((at, key.federation) for at, key in self._releases())
-        both = (at for at, where in releases if where.endswith(_RESTORED) or self._names_in(where).issuperset(names))
+        both = (at for at, where in releases if where.endswith(_RESTORED) or self._mixes(where, names))
         return max(*unknown, *both)
+
+    def _mixes(self, federation: str, names: Sequence[str]) -> bool:
+        answered = self._names_in(federation)
+        return len(answered) > 1 and not answered.isdisjoint(names)
 
     def _names_in(self, federation: str) -> set[str]:
         """The names of the data that a federation was joined or answered with."""
-        return {self._agreements.data(federation), *self._data_names.get(federation, ())}
+        return {self._agreements.data(federation), *self._data_names.get(federation, ())} - {""}
 
     def require_disjoint_rows(self, *, first: bool = False) -> None:
         """Refuse rows that are under a name, too, that client.toml declares disjoint; `first`, as it begins to do so.
@@ -270,12 +275,15 @@ class Client:
 
     def _require_own_federation(self, federation: str) -> None:
         """Refuse to go on with these data where a federation began with others: what is kept of it is made of those."""
-        if others := self._names_in(federation).intersection(self.settings.data.disjoint_from):
-            raise Refused(
-                Reason.NOT_AGREED,
-                f"you joined {federation} with the data {min(others)}, and data.disjoint_from says that no row of "
-                "these is in them: go back to that data.name, or join another federation with these data",
-            )
+        disjoint = set(self.settings.data.disjoint_from)
+        for name in sorted(self._names_in(federation) - {self.settings.data.name}):
+            if disjoint - set(self.ledger.disjoint_from(name)):  # its own name, or that of data with rows of both
+                raise Refused(
+                    Reason.NOT_AGREED,
+                    f"you joined {federation} with the data {name}, and data.disjoint_from says that no row of these "
+                    f"is in {', '.join(sorted(disjoint))}: go back to that data.name, or join another federation with "
+                    "these data",
+                )
 
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
