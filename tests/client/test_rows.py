@@ -230,6 +230,18 @@ def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):
         assert 0 < declared.event.after < declared.sequence
 
 
+def test_an_older_file_of_rows_has_forgotten_some(folder):
+    older = (folder / "rows.sqlite").read_bytes()
+    with Client.open(named(folder, "records", "0-39")) as client:  # more rows, which leave
+        body(client.answer("report", signed(plans()(2))))
+    newer = (folder / "rows.sqlite").read_bytes()
+    for content, spent in ((newer, 0), (older, 2 * COST)):
+        copy = shutil.copytree(folder, folder.parent / str(spent))
+        (copy / "rows.sqlite").write_bytes(content)
+        with Client.open(named(copy, "others", "40-59", ["records"])) as client:
+            assert client.standing.spent == pytest.approx(spent)
+
+
 def test_what_a_restored_ledger_lacks_is_charged_to_all_names(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "backup")
     with Client.open(folder) as client:
