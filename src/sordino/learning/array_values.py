@@ -6,7 +6,6 @@ pickle. That is read with stand-ins for everything that it names: nothing is imp
 
 from __future__ import annotations
 
-import io
 import math
 import pickle
 import re
@@ -170,7 +169,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _objects(file: IO[bytes], dimensions: int) -> list[Any]:
-    found = _Unpickler(io.BytesIO(file.read())).load()
+    found = _Unpickler(file).load()
     content = found.content() if isinstance(found, _Array) else None
     if not isinstance(content, list) or not dimensions:
         raise InvalidInput("x and y must be arrays with one entry for each record")
