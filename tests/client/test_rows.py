@@ -132,6 +132,13 @@ def test_the_same_rows_are_not_disjoint_under_another_name(folder):
         Client.open(named(folder, "renamed", disjoint_from=["records"]))
 
 
+def test_a_name_that_the_ledger_does_not_know_is_not_declared_disjoint(folder):
+    before = (folder / "ledger.sqlite").read_bytes()
+    with pytest.raises(InvalidInput, match=r"data\.disjoint_from.*'recrods'.*'records'"):
+        Client.open(named(folder, "others", "20-39", ["records", "recrods"]))
+    assert (folder / "ledger.sqlite").read_bytes() == before
+
+
 def table(folder, first, count):
     lines = (f"{k / 7},{'ab'[k % 2]}\n" for k in range(first, first + count))
     (folder.parent / "own.csv").write_text("".join(lines))

@@ -294,9 +294,19 @@ def disjoint(
     question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
     if not (withdraw or yes):
         typer.confirm(question, abort=True, err=True)
-    for place in _ledgers_at(path):
-        if (place.parent / "client.toml").is_file():
-            raise InvalidInput(f"{place} is a client's: set data.disjoint_from in {place.parent / 'client.toml'}")
+    for place in places:
+    places = _ledgers_at(path)
+    for place in places:
+        if (settings := _client_toml(place)) is not None:
+            raise InvalidInput(f"{place} is a client's: set data.disjoint_from in {settings}")
+        with Ledger.open(place) as ledger:
+            if not withdraw:
+                ledger.require_known((dataset, other), str(place))
+            elif other not in (declared := ledger.disjoint_from(dataset)):
+                raise InvalidInput(
+                    f"{place}: {dataset!r} was not declared disjoint from {other!r}, only from "
+                    f"{', '.join(map(repr, declared)) or 'nothing'}: name one of these"
+                )
         with Ledger.open(place) as ledger:
             ledger.set_disjoint(dataset, other, declared=not withdraw)
             _print_standing(dataset, ledger.standing(dataset), as_json)
@@ -308,6 +318,25 @@ def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:
         if path.is_file():
             raise InvalidInput(f"{path} is a ledger, and --nodes makes a folder with one for each node: name another")
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
+def _client_toml(place: Path) -> Path | None:
+    """The settings of the client that a ledger, or this folder, belongs to; None if it is no client's."""
+    beside = (place if place.is_dir() else place.parent) / "client.toml"
+    return beside if beside.is_file() else None
+
+
+def _refuse_clients(places: list[Path], dataset: str, keys: str) -> None:
+    """Refuse to set what a client takes from its client.toml: its next start would put that back."""
+    from sordino.client.settings import Settings
+
+    for place in places:
+        settings = _client_toml(place)
+        if settings is not None and Settings.read(settings).data.name == dataset:
+            raise InvalidInput(
+                f"{place} is a client's, and {settings} governs {dataset!r}, its data.name: set {keys} there, and "
+                "start the client again"
+            )
+
+
         return sorted({*path.glob("*.db"), *(path / f"{number}.db" for number in range(nodes))})
     return sorted(path.glob("*.db")) or [path]
 

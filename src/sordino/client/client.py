@@ -242,6 +242,7 @@ class Client:
             return
         agreed = [self._agreements.find(each) for each in self._agreements.names()]
         found = {each.shape: self._read_records(each.shape) for each in agreed if each is not None}
+        self.ledger.require_known(others, "data.disjoint_from in client.toml")
         rows = list(found.values()) or [OwnRecords.read(self.settings.data, self.folder)]
         if common := self._known_rows.common(name, [each.examples for each in rows], others):
             counts = ", ".join(f"{count:,} also under {other}" for other, count in common.items())
