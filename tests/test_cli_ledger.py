@@ -217,15 +217,15 @@ def test_names_that_share_a_budget_and_names_that_do_not_are_shown(path: Path) -
 
 
 def test_a_clients_names_are_declared_where_its_rows_are_compared(tmp_path: Path) -> None:
-    (tmp_path / "client.toml").touch()
     fill(tmp_path / "ledger.sqlite")
+    (tmp_path / "client.toml").touch()
     for place in (tmp_path, tmp_path / "ledger.sqlite"):
-        assert sordino("disjoint", place, "beds", "wards", "--yes").exit_code == 1
+        refused = sordino("disjoint", place, "beds", "wards", answer="y\n")
+        assert refused.exit_code == 1 and "data.disjoint_from" in refused.output
+        assert "?" not in refused.output, "nobody is asked before that"
     assert as_json("show", tmp_path)["datasets"][0]["disjoint_from"] == []
 
 
-def test_a_clients_folder_stands_for_its_ledger(tmp_path: Path) -> None:
-    fill(tmp_path / "ledger.sqlite")
 def test_only_names_that_a_ledger_knows_are_declared_disjoint(path: Path) -> None:
     head = fill(path)
     for names in (("wards", "beds"), ("beds", "wards")):
@@ -255,6 +255,8 @@ def test_a_clients_own_budget_and_consents_are_set_in_its_client_toml_alone(tmp_
         assert sordino(key.partition("s.")[0], path, "wards", *options).exit_code == 0
 
 
+def test_a_clients_folder_stands_for_its_ledger(tmp_path: Path) -> None:
+    fill(tmp_path / "ledger.sqlite")
     for words in (("show",), ("verify",), ("compact", "--older-than", 30, "--dry-run")):
         own, folder = (as_json(words[0], place, *words[1:]) for place in (tmp_path / "ledger.sqlite", tmp_path))
         assert own == folder and own["path"] == str(tmp_path / "ledger.sqlite")

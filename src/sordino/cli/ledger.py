@@ -237,10 +237,12 @@ def budget(
     """Set the budget of a data set; makes the ledger if there is none. In a folder, of every ledger in it.
 
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
-    about first, and stays visible in the ledger for ever.
+    about first, and stays visible in the ledger for ever. A client's budget is set in its client.toml.
     """
     _change_budget(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    for place in _ledgers_at(path, nodes):
+    places = _ledgers_at(path, nodes)
+    _refuse_clients(places, dataset, "budget")
+    for place in places:
         with _open_or_create(place) as ledger:
             before = ledger.standing(dataset).budget
             after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
@@ -262,11 +264,15 @@ def consent(
 ) -> None:
     """Agree to what nothing proves, for one data set; makes the ledger if there is none. In a folder, all of them.
 
-    Without this, a release without a proof and a budget of claimed epsilons are refused.
+    Without this, a release without a proof and a budget of claimed epsilons are refused. A client's consents are set in
+    its client.toml.
     """
     if not unproven and not claimed:
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-    for place in _ledgers_at(path):
+    places = _ledgers_at(path)
+    keys = ["consents.unproven"] * bool(unproven) + ["consents.claimed"] * claimed
+    _refuse_clients(places, dataset, " and ".join(keys))
+    for place in places:
         with _open_or_create(place) as ledger:
             for what in unproven or []:
                 ledger.set_consent(dataset, what, granted=not withdraw)
@@ -291,10 +297,6 @@ def disjoint(
     """
     from sordino.privacy.ledger import Ledger
 
-    question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
-    if not (withdraw or yes):
-        typer.confirm(question, abort=True, err=True)
-    for place in places:
     places = _ledgers_at(path)
     for place in places:
         if (settings := _client_toml(place)) is not None:
@@ -307,17 +309,15 @@ def disjoint(
                     f"{place}: {dataset!r} was not declared disjoint from {other!r}, only from "
                     f"{', '.join(map(repr, declared)) or 'nothing'}: name one of these"
                 )
+    question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
+    if not (withdraw or yes):
+        typer.confirm(question, abort=True, err=True)
+    for place in places:
         with Ledger.open(place) as ledger:
             ledger.set_disjoint(dataset, other, declared=not withdraw)
             _print_standing(dataset, ledger.standing(dataset), as_json)
 
 
-def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:
-    """The ledger at a path, or those of a folder, one for each node of a Flower app; `nodes` makes the folder."""
-    if nodes is not None:
-        if path.is_file():
-            raise InvalidInput(f"{path} is a ledger, and --nodes makes a folder with one for each node: name another")
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
 def _client_toml(place: Path) -> Path | None:
     """The settings of the client that a ledger, or this folder, belongs to; None if it is no client's."""
     beside = (place if place.is_dir() else place.parent) / "client.toml"
@@ -337,6 +337,12 @@ def _refuse_clients(places: list[Path], dataset: str, keys: str) -> None:
             )
 
 
+def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:
+    """The ledger at a path, or those of a folder, one for each node of a Flower app; `nodes` makes the folder."""
+    if nodes is not None:
+        if path.is_file():
+            raise InvalidInput(f"{path} is a ledger, and --nodes makes a folder with one for each node: name another")
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return sorted({*path.glob("*.db"), *(path / f"{number}.db" for number in range(nodes))})
     return sorted(path.glob("*.db")) or [path]
 
