@@ -68,6 +68,7 @@ _TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 DUE_SHARE = 0.25  #: of the bytes of all reports: so much must be due before a ledger in use is compacted
 _RESTORED = ", before a restored ledger"  #: how the ledger calls a federation in which something may have left
+_ARE = "is, or was", "are, or were"
 T = TypeVar("T")
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
@@ -245,7 +246,9 @@ class Client:
         self.ledger.require_known(others, "data.disjoint_from in client.toml")
         rows = list(found.values()) or [OwnRecords.read(self.settings.data, self.folder)]
         if common := self._known_rows.common(name, [each.examples for each in rows], others):
-            counts = ", ".join(f"{count:,} also under {other}" for other, count in common.items())
+            shared = (f"{counted(n, 'row')} of {name} {_ARE[n > 1]}, also under {o}" for o, n in common.items())
+            used = self._known_rows.common(name, [], others)
+            removing = ". To remove these rows does not help: they were used under both names" if used else ""
             raise InvalidInput(
                 f"client.toml says that the data {name} are disjoint from {', '.join(others)}, and rows of {name} are "
                 f"or were {counts}: nothing is joined or answered. Use one name for all of these rows, or take the "
