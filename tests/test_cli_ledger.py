@@ -217,11 +217,42 @@ def test_names_that_share_a_budget_and_names_that_do_not_are_shown(path: Path) -
 
 
 def test_a_clients_names_are_declared_where_its_rows_are_compared(tmp_path: Path) -> None:
-    (tmp_path / "client.toml").touch()
     fill(tmp_path / "ledger.sqlite")
+    (tmp_path / "client.toml").touch()
     for place in (tmp_path, tmp_path / "ledger.sqlite"):
-        assert sordino("disjoint", place, "beds", "wards", "--yes").exit_code == 1
+        refused = sordino("disjoint", place, "beds", "wards", answer="y\n")
+        assert refused.exit_code == 1 and "data.disjoint_from" in refused.output
+        assert "?" not in refused.output, "nobody is asked before that"
     assert as_json("show", tmp_path)["datasets"][0]["disjoint_from"] == []
+
+
+def test_only_names_that_a_ledger_knows_are_declared_disjoint(path: Path) -> None:
+    head = fill(path)
+    for names in (("wards", "beds"), ("beds", "wards")):
+        refused = sordino("disjoint", path, *names, "--yes")
+        assert refused.exit_code == 1 and "'beds'" in refused.output and "'wards'" in refused.output
+        assert sordino("disjoint", path, *names, "--withdraw").exit_code == 1, "none is declared"
+    assert as_json("show", path)["head"] == head
+
+
+def test_a_clients_own_budget_and_consents_are_set_in_its_client_toml_alone(tmp_path: Path) -> None:
+    """Another name's stay: client.toml says nothing of a name that its data had before."""
+    path = tmp_path / "ledger.sqlite"
+    head = fill(path)
+    own = '[data]\nsource = "digits"\nname = "{}"\n[budget]\nlimit = 2\n'
+    changes: dict[str, tuple[object, ...]] = {
+        "budget": ("--epsilon", 9, "--yes"),
+        "consents.unproven": ("--unproven", "labels"),
+        "consents.claimed": ("--claimed",),
+    }
+    (tmp_path / "client.toml").write_text(own.format("wards"))
+    for key, options in changes.items():
+        refused = sordino(key.partition("s.")[0], path, "wards", *options)
+        assert refused.exit_code == 1 and key in refused.output and "client.toml" in refused.output
+    assert as_json("show", path)["head"] == head
+    (tmp_path / "client.toml").write_text(own.format("beds"))
+    for key, options in changes.items():
+        assert sordino(key.partition("s.")[0], path, "wards", *options).exit_code == 0
 
 
 def test_a_clients_folder_stands_for_its_ledger(tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ from sordino.learning.examples import Normalisation
 from sordino.learning.own_data import from_csv
 from sordino.learning.stacked_model import StackedModel
 from sordino.learning.tables import ClientReading
+from sordino.methods.aggregation import AggregationSpec
 from sordino.methods.extractors import OrientedExtractor
 from sordino.methods.private_evaluation import EVALUATE
+from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Infinite
@@ -699,3 +701,36 @@ def test_own_code_that_reads_records_proves_nothing_of_one_of_them(tmp_path: Pat
         member = Membership(people.invitation(given), settings, OwnRecords.read(people.settings().data, tmp_path))
         losses = {type(one.loss) for _, own in member.schedule() for release in own for one in release.guarantees}
         assert (losses == {Infinite}) == infinite
+
+
+class OwnMean(AggregationSpec):
+    """Every report counts alike, by somebody else's word."""
+
+    kind: str = tag("own-mean", "every report counts alike")
+
+
+class Relabelled(SiloDp):
+    """A method of one's own with the words of a shipped one: what it really sends, nobody knows."""
+
+    class Spec(SiloDp.Spec):
+        """Silos as shipped, under another name."""
+
+        name: str = tag("relabelled", "as silo-dp")
+
+
+@pytest.mark.parametrize("own", ["method", "aggregation", None], ids=str)
+def test_an_own_method_proves_nothing_of_one_record_however_it_words_its_releases(
+    tmp_path: Path, own: str | None
+) -> None:
+    """What the server alone computes takes nothing away."""
+    changes = {
+        "method": {"method.name": f"{__name__}:Relabelled"},
+        "aggregation": {"method.aggregation": {"kind": f"{__name__}:OwnMean"}},
+        None: {},
+    }[own]
+    given = COMPUTING["silo"].with_(changes)
+    assert given.clients_run_own_code == (own == "method")
+    settings = people.settings(budget=RECORDS, code=list(given.own_code))
+    member = Membership(people.invitation(given), settings, OwnRecords.read(people.settings().data, tmp_path))
+    guarantees = [one for _, left in member.schedule() for release in left for one in release.guarantees]
+    assert {isinstance(one.loss, Infinite) for one in guarantees if one.adjacency.of_records} == {own == "method"}

@@ -463,6 +463,41 @@ def test_whether_a_preparation_is_charged_does_not_depend_on_the_records(tmp_pat
         assert again.standing.spent > spent
 
 
+def prepared_as(folder: Path, name: str, rows: str, federation: str, learning: str = "together") -> set[bytes]:
+    """Prepare for a federation under a name of data, disjoint from the other; what lies in the folder then."""
+    given = people.method_recipe("ldpfl").with_({"method.learning": learning})
+    own = settings(rows, unproven=["labels"], budget={"adjacency": "record-replace"})
+    disjoint = () if federation == "first" else ({"A": "B", "B": "A"}[name],)
+    named = replace_model(own, name=name, disjoint_from=disjoint)
+    if folder.exists():
+        (folder / "client.toml").write_text(named.to_toml())
+    with Client.open(folder) if folder.exists() else people.client(folder, named) as client:
+        client.join(invitation(given, name=federation).encode())
+        message = people.KEY.envelope(
+            "prepare", plans(given, federation)(0), people.terms(given, federation).digest, range(100),
+            plans(given, federation)(0).encode(),
+        )  # fmt: skip
+        assert client.reply("prepare", message).reason == ""
+    return {path.read_bytes() for path in (folder / "prepared").glob("*.safetensors")}
+
+
+def replace_model(own: Settings, **data: object) -> Settings:
+    return own.model_copy(update={"data": own.data.model_copy(update=data)})
+
+
+def test_each_name_of_data_and_each_federation_that_tells_nothing_prepares_its_own(tmp_path):
+    """Rows that nothing was paid for must not leave in what another name, or another federation, pays for."""
+    folder = tmp_path / "a"
+    assert len(prepared_as(folder, "A", "0-19", "first", learning="alone")) == 1
+    assert len(prepared_as(folder, "B", "20-39", "second")) == 2, "not what was made of A's rows"
+    third = prepared_as(folder, "A", "0-19", "third")
+    assert len(third) == 3, "nor what a federation made that told nothing"
+    assert prepared_as(folder, "A", "0-19", "fourth") == third, "once for a name"
+    with Client.open(folder) as client:
+        spent = {name: own.spent for name, own in client.ledger.standings().items()}
+    assert spent["A"] == spent["B"] > 0
+
+
 def test_a_round_before_the_preparation_is_refused(tmp_path):
     client, _ = randomised(tmp_path)
     with client:

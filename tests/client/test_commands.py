@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sordino.client.client import Client
+from tests.client import people
 from tests.client.people import COST, NAME, invitation, plans, signed
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
@@ -82,6 +83,18 @@ def test_show_names_the_data_with_which_the_budget_is_shared(folder):
     settings.write_text(own.replace("[data]", '[data]\nname = "renamed"\ndisjoint_from = ["records"]'))
     assert (shown(folder)["one_budget_with"], shown(folder)["disjoint_from"]) == ([], ["records"])
     assert "also under records" in sordino("show", folder).stdout
+
+
+def test_releases_without_a_proof_are_unprotected_wherever_their_number_stands(tmp_path):
+    given = people.recipe({"method.mechanism": {"name": "none"}, "method.range": None, "clients.epsilon": None})
+    with people.joined(tmp_path / "a", given, people.settings(unproven=["model update"])) as client:
+        for round in (1, 2):
+            client.answer("report", signed(plans(given)(round), given=given))
+    assert shown(tmp_path / "a")["budget"]["unprotected"] == 2
+    (spent,) = [line for line in sordino("show", tmp_path / "a").stdout.splitlines() if line.startswith("Spent")]
+    answered = [line for line in (tmp_path / "a" / "log.txt").read_text().splitlines() if "answered" in line]
+    assert "2 of them UNPROTECTED" in spent
+    assert "1 release left UNPROTECTED" in answered[0] and "2 releases left UNPROTECTED" in answered[1]
 
 
 def test_what_cannot_be_joined_is_refused_in_a_sentence(folder, tmp_path):

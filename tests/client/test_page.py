@@ -54,7 +54,9 @@ def test_the_page_can_be_followed_and_shows_what_comes_out(background):
         if kind == "console":
             follow(block, background)
         else:
-            Settings.of({"data": {"source": "digits"}, "budget": {"limit": 1.0}, **tomllib.loads(block)})
+            given = tomllib.loads(block)
+            data = {"source": "digits", **given.pop("data", {})}
+            Settings.of({"data": data, "budget": {"limit": 1.0}, **given})
     assert len(background) == 3
 
 

@@ -118,7 +118,7 @@ def test_names_that_are_disjoint_as_declared_have_budgets_of_their_own(folder):
 
 def test_one_common_row_stops_the_client_before_anything_is_written_or_joined(folder):
     before = (folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()
-    with pytest.raises(InvalidInput, match=r"1 also under records"):
+    with pytest.raises(InvalidInput, match=r"1 row of others is, or was, also under records.*remove these rows"):
         Client.open(named(folder, "others", "19-39", ["records"]))
     assert ((folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()) == before
     assert not (folder / ".lock").exists()
@@ -129,8 +129,15 @@ def test_one_common_row_stops_the_client_before_anything_is_written_or_joined(fo
 
 
 def test_the_same_rows_are_not_disjoint_under_another_name(folder):
-    with pytest.raises(InvalidInput, match=r"20 also under records"):
+    with pytest.raises(InvalidInput, match="20 rows of renamed are, or were, also under records"):
         Client.open(named(folder, "renamed", disjoint_from=["records"]))
+
+
+def test_a_name_that_the_ledger_does_not_know_is_not_declared_disjoint(folder):
+    before = (folder / "ledger.sqlite").read_bytes()
+    with pytest.raises(InvalidInput, match=r"data\.disjoint_from.*'recrods'.*'records'"):
+        Client.open(named(folder, "others", "20-39", ["records", "recrods"]))
+    assert (folder / "ledger.sqlite").read_bytes() == before
 
 
 def table(folder, first, count):
@@ -162,10 +169,22 @@ def test_rows_that_get_into_the_file_later_are_left_out_and_stop_nothing(tmp_pat
             records = client.records((1,))
             assert records.examples.x[:, 0].tolist() == [np.float32(k / 7) for k in range(10, 20)]
             assert len(records.left_out) == 1 and "WARNING" in (folder / "log.txt").read_text()
-            with pytest.raises(InvalidInput, match="1 also under first"):
+            with pytest.raises(InvalidInput, match="1 row of second is, or was, also under first"):
                 client.require_disjoint_rows()  # as its owner joins by hand
             assert client.ledger.disjoint_from("second") == ["first"]
     assert KnownRows(folder / "rows.sqlite").common("second", [], ["first"]) == {}
+
+
+def test_a_row_that_was_used_under_both_names_stays_one(folder):
+    with Client.open(named(folder, "others", "19-39")) as client:
+        client.records((1, 8, 8))
+        entries = len(client.ledger.entries())
+    for rows in ("19-39", "20-39"):
+        with pytest.raises(InvalidInput, match="1 row of others is, or was, also under records") as refusal:
+            Client.open(named(folder, "others", rows, ["records"]))
+        assert "does not help" in str(refusal.value) and "or remove" not in str(refusal.value)
+    with Client.open(named(folder, "others", "20-39")) as client:
+        assert len(client.ledger.entries()) == entries
 
 
 def test_a_row_under_both_names_changes_nothing_that_a_server_sees(folder):
@@ -197,7 +216,7 @@ def test_rows_are_compared_whatever_the_federations_are_about(tmp_path):
         client.records((1, 8, 8))
         client.join(replace(people.terms(None), shape=(1, 6, 6)).invitation(0, people.KEY).encode())
     (folder / "client.toml").write_text(own("renamed", "records").to_toml())
-    with pytest.raises(InvalidInput, match="20 also under records"):
+    with pytest.raises(InvalidInput, match="20 rows of renamed are, or were, also under records"):
         Client.open(folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import tomllib
@@ -27,9 +28,11 @@ from sordino.methods.interface import Bench
 from sordino.methods.private_evaluation import FIGURES, NUMBER_FIGURES, WHAT, PrivateEvaluation, Ratio, with_sides
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Pure, Release
 from sordino.recipe import Recipe
+from sordino.report.expectations import evaluation
 from sordino.report.records import RoundRecord, from_json, to_line
 from sordino.runs.federation import Federation, wire
 from sordino.runs.observer import Observer
+from sordino.runs.preflight import of_evaluation
 from sordino.runs.run_figures import numbers
 from sordino.runs.simulation import run
 from tests.engine import tiny
@@ -435,8 +438,13 @@ def test_own_code_that_nobody_vouches_for_proves_nothing() -> None:
     own_model = {"model": {"name": "tests.methods.test_private_evaluation:Linear", "start": "fresh"}}
     for declared, why in ((False, UNDECLARED), (True, UNCONTAINED)):
         recipe = tiny.recipe({**PRIVATE, **own_model, "model.per_record": declared})
-        (release,) = evaluation_of(wire(recipe)).releases("x", 2)
+        federation = wire(recipe)
+        (release,) = evaluation_of(federation).releases("x", 2)
         assert {own.loss for own in release.guarantees} == {Infinite(why)}
+        ahead = of_evaluation(federation, simulated=True)
+        assert ahead is not None
+        assert ahead.epsilon == ahead.one == evaluation_of(federation).epsilon == math.inf
+        assert not [line for line in evaluation(ahead) if "one record added" in line]
 
 
 @pytest.mark.parametrize("base", [silos, lambda changes: tiny.recipe({**PRIVATE, **changes})])

@@ -157,12 +157,14 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
             )
     for name in settings.data.disjoint_from:
         yield "Disjoint", f"no row is also under {name}, as you declared: each has its own budget"
-    kinds = (("Budget", f"{standing.releases} releases"), ("Sums", "secure sums, where the others' keys are listed"))
+    unprotected = f" ({standing.unprotected} of them UNPROTECTED)" if standing.unprotected else ""
+    kinds = (
+        ("Budget", f"{standing.releases} releases{unprotected}"),
+        ("Sums", "secure sums, where the others' keys are listed"),
+    )
     for (name, what), account in zip(kinds, standing.accounts, strict=False):
         yield name, f"epsilon {account.budget.limit:g} ({terms(account.budget)})"
         yield "Spent", f"{upper(account.spent)} in {what}, {lower(account.remaining)} left"
-    if standing.unprotected:
-        yield "UNPROTECTED", f"{standing.unprotected} of these left without a proof, as allowed"
     consents = settings.consents
     allowed = [f"without a proof: {what}" for what in consents.unproven]
     allowed += ["claimed epsilons"] * consents.claimed + [f"code: {name}" for name in consents.code]

@@ -237,10 +237,12 @@ def budget(
     """Set the budget of a data set; makes the ledger if there is none. In a folder, of every ledger in it.
 
     Options left out keep their present value. A raised limit, and any other change that may let more leave, is asked
-    about first, and stays visible in the ledger for ever.
+    about first, and stays visible in the ledger for ever. A client's budget is set in its client.toml.
     """
     _change_budget(None, epsilon, delta, basis, adjacency, adversary)  # refuse bad options before a file is made
-    for place in _ledgers_at(path, nodes):
+    places = _ledgers_at(path, nodes)
+    _refuse_clients(places, dataset, "budget")
+    for place in places:
         with _open_or_create(place) as ledger:
             before = ledger.standing(dataset).budget
             after = _change_budget(before, epsilon, delta, basis, adjacency, adversary)
@@ -262,11 +264,15 @@ def consent(
 ) -> None:
     """Agree to what nothing proves, for one data set; makes the ledger if there is none. In a folder, all of them.
 
-    Without this, a release without a proof and a budget of claimed epsilons are refused.
+    Without this, a release without a proof and a budget of claimed epsilons are refused. A client's consents are set in
+    its client.toml.
     """
     if not unproven and not claimed:
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
-    for place in _ledgers_at(path):
+    places = _ledgers_at(path)
+    keys = ["consents.unproven"] * bool(unproven) + ["consents.claimed"] * claimed
+    _refuse_clients(places, dataset, " and ".join(keys))
+    for place in places:
         with _open_or_create(place) as ledger:
             for what in unproven or []:
                 ledger.set_consent(dataset, what, granted=not withdraw)
@@ -291,15 +297,44 @@ def disjoint(
     """
     from sordino.privacy.ledger import Ledger
 
+    places = _ledgers_at(path)
+    for place in places:
+        if (settings := _client_toml(place)) is not None:
+            raise InvalidInput(f"{place} is a client's: set data.disjoint_from in {settings}")
+        with Ledger.open(place) as ledger:
+            if not withdraw:
+                ledger.require_known((dataset, other), str(place))
+            elif other not in (declared := ledger.disjoint_from(dataset)):
+                raise InvalidInput(
+                    f"{place}: {dataset!r} was not declared disjoint from {other!r}, only from "
+                    f"{', '.join(map(repr, declared)) or 'nothing'}: name one of these"
+                )
     question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
     if not (withdraw or yes):
         typer.confirm(question, abort=True, err=True)
-    for place in _ledgers_at(path):
-        if (place.parent / "client.toml").is_file():
-            raise InvalidInput(f"{place} is a client's: set data.disjoint_from in {place.parent / 'client.toml'}")
+    for place in places:
         with Ledger.open(place) as ledger:
             ledger.set_disjoint(dataset, other, declared=not withdraw)
             _print_standing(dataset, ledger.standing(dataset), as_json)
+
+
+def _client_toml(place: Path) -> Path | None:
+    """The settings of the client that a ledger, or this folder, belongs to; None if it is no client's."""
+    beside = (place if place.is_dir() else place.parent) / "client.toml"
+    return beside if beside.is_file() else None
+
+
+def _refuse_clients(places: list[Path], dataset: str, keys: str) -> None:
+    """Refuse to set what a client takes from its client.toml: its next start would put that back."""
+    from sordino.client.settings import Settings
+
+    for place in places:
+        settings = _client_toml(place)
+        if settings is not None and Settings.read(settings).data.name == dataset:
+            raise InvalidInput(
+                f"{place} is a client's, and {settings} governs {dataset!r}, its data.name: set {keys} there, and "
+                "start the client again"
+            )
 
 
 def _ledgers_at(path: Path, nodes: int | None = None) -> list[Path]:

@@ -12,7 +12,7 @@ from sordino.cli.options import AsJson, Overrides
 from sordino.cli.printing import Col, json_figure, print_json, print_table, right, with_progress
 from sordino.errors import InvalidInput
 from sordino.parts.lazy import loading
-from sordino.privacy.guarantee import Budget, Release
+from sordino.privacy.guarantee import Budget, Guarantee, Infinite, Release
 from sordino.report.words import decimal, deltas, figure, upper
 
 if TYPE_CHECKING:
@@ -159,11 +159,17 @@ def _evaluation(recipe: Recipe | None) -> tuple[str, ...]:
     """What a recipe's private evaluation adds: it is in none of the figures of training."""
     if recipe is None or (given := recipe.evaluation.private) is None:
         return ()
+    from sordino.runs.federation import wire
+
+    evaluation = wire(recipe).evaluation
+    assert evaluation is not None
     times, target = given.times(recipe.rounds.count), given.target
+    what = f"Private evaluation ({times:,} in {recipe.rounds.count:,} rounds)"
+    if evaluation.unproven is not None:
+        return (f"{what} adds epsilon infinite: nothing is proven of it ({evaluation.unproven}).",)
     return (
-        f"Private evaluation ({times:,} in {recipe.rounds.count:,} rounds) adds epsilon {upper(target.epsilon)} at "
-        f"delta {figure(target.delta)}, for one record added or removed, and is in none of these figures: leave room "
-        "for it.",
+        f"{what} adds epsilon {upper(target.epsilon)} at delta {figure(target.delta)}, for one record added or "
+        "removed, and is in none of these figures: leave room for it.",
     )
 
 
@@ -254,8 +260,14 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
     return found, (
         f"{family.name} with {family.parameter} {parameter:g}: a budget of epsilon {figure(budget.limit)} "
         f"({terms(budget)}) allows {rounds:,} rounds. One round alone: epsilon {upper(epsilon)} "
-        f"({guarantee.adjacency}, against {guarantee.adversary}, by {guarantee.basis})."
+        f"({guarantee.adjacency}, against {guarantee.adversary}), {_basis(guarantee)}."
     )
+
+
+def _basis(guarantee: Guarantee) -> str:
+    if isinstance(guarantee.loss, Infinite):
+        return f"nothing is proven, whatever the noise ({guarantee.loss.why})"
+    return f"proven by {guarantee.basis}"
 
 
 def _terms_as_json(release: Release, budget: Budget) -> dict[str, object]:
@@ -328,7 +340,7 @@ def _notes(answers: list[Fit]) -> Iterator[str]:
     from sordino.report.expectations import verdict
 
     for answer in answers:
-        yield f"{answer.family.name}: proven by {answer.allowance.guarantee.basis}."
+        yield f"{answer.family.name}: {_basis(answer.allowance.guarantee)}."
         if answer.averaged and (expected := verdict(answer.ahead)) is not None:
             yield f"    The noise of all rounds is {_beside(answer.ahead)} the updates: {expected}."
     if any(answer.allowance.total > NO_MEANINGFUL_PROTECTION for answer in answers):

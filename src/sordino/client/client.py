@@ -54,6 +54,7 @@ from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit_all, terms
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.caveats import own_code_caveats
+from sordino.report.words import counted
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
 from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, write_whole
 from sordino.wire.messages import Plan, answer_to
@@ -69,6 +70,7 @@ LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one befor
 _TOLD = 3  #: how many of the records that are left out it names
 LINE = 2000  #: letters of a line in it
 DUE_SHARE = 0.25  #: of the bytes of all reports: so much must be due before a ledger in use is compacted
+_ARE = "is, or was", "are, or were"
 _RESTORED = ", before a restored ledger"  #: how the ledger calls a federation in which something may have left
 T = TypeVar("T")
 
@@ -259,16 +261,20 @@ class Client:
             others = tuple(other for other in others if other not in declared)
         if not others:
             return
+        self.ledger.require_known(others, "data.disjoint_from in client.toml")
         agreed = [self._agreements.find(each) for each in self._agreements.names()]
         shapes = {each.shape for each in agreed if each is not None}
         rows = [OwnRecords.read_apart(self.settings.data, self.folder, shape) for shape in shapes]
         rows.append(OwnRecords.read(self.settings.data, self.folder))  # whatever federations are about
         if common := self._known_rows.common(name, [each.examples for each in rows], others):
-            counts = ", ".join(f"{count:,} also under {other}" for other, count in common.items())
+            shared = (f"{counted(n, 'row')} of {name} {_ARE[n > 1]}, also under {o}" for o, n in common.items())
+            used = self._known_rows.common(name, [], others)
+            removing = ". To remove these rows does not help: they were used under both names" if used else ""
             raise InvalidInput(
-                f"client.toml says that the data {name} are disjoint from {', '.join(others)}, and rows of {name} are "
-                f"or were {counts}: nothing is joined or answered. Use one name for all of these rows, or take the "
-                "other name out of data.disjoint_from (the two then have one budget), or remove these rows"
+                f"client.toml says that the data {name} are disjoint from {', '.join(others)}, and "
+                f"{' and '.join(shared)}: nothing is joined or answered. Use one name for all of these rows, or take "
+                "the other name out of data.disjoint_from (the two then have one budget)"
+                + (removing or ", or remove these rows")
             )
         for records in rows:
             self._know(records)
@@ -712,10 +718,13 @@ class Client:
         self._release_ids.update(ids(releases))
 
     def _left(self) -> str:
-        return "; ".join(
+        standing = self.standing
+        spent = [
             f"epsilon {account.spent:.6g} of {account.budget.limit:.6g} is spent ({terms(account.budget)})"
-            for account in self.standing.accounts
-        )
+            for account in standing.accounts
+        ]
+        unprotected = [f"{counted(standing.unprotected, 'release')} left UNPROTECTED"] * bool(standing.unprotected)
+        return "; ".join([*spent, *unprotected])
 
     # --- what was made before the first round
 

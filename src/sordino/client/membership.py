@@ -41,6 +41,10 @@ OWN_READER = (
     "ended that process, hung or took all memory would silence the client, which the server sees: export the records "
     "to an .npz or .csv file, and take shipped kinds of columns"
 )
+OWN_PARTS = (
+    "own code has a part in what this client computes, in its own process, where one record could make it end that "
+    "process or send something else than is stated: take a method and parts that Sordino ships"
+)
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
 
@@ -67,6 +71,7 @@ class Membership:
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)
         records.check_columns(self.federation, self.recipe.data.columns or {})
+        self._runs_own_code = self.recipe.clients_run_own_code
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
@@ -195,8 +200,9 @@ class Membership:
     def _own(self, releases: Sequence[Release]) -> tuple[Release, ...]:
         """Releases of these records, under the owner's name for them: of files, of which some may be left out."""
         own = tuple(replace(release, dataset=self._dataset) for release in releases)
-        if self._reads_by_own_code:
-            return tuple(release.unproven_of_records(OWN_READER) for release in own)
+        for applies, why in ((self._reads_by_own_code, OWN_READER), (self._runs_own_code, OWN_PARTS)):
+            if applies:
+                return tuple(release.unproven_of_records(why) for release in own)
         return own if self._origin == "known" else tuple(map(with_sides, own))
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
@@ -253,7 +259,9 @@ class Membership:
         """A name for what this client prepares before the first round; equal preparations have equal names.
 
         No record has a part in it: by what a preparation costs, which is nothing the second time, a server that
-        watches the budget would learn whether records have changed.
+        watches the budget would learn whether records have changed. The owner's name for the data has, since each name
+        pays for its own rows. What a federation prepares from which nothing leaves is its own: neither charge nor clock
+        protect it, as they do what others sum.
         """
         method = self.recipe.to_dict()["method"]
         strengths = self.recipe.epsilons()
@@ -263,6 +271,8 @@ class Membership:
             "seed": self.recipe.seed,
             "form": [self.invitation.shape, self.invitation.classes, self.invitation.mean, self.invitation.std],
             "columns": self._columns,
+            "dataset": self._dataset,
+            "alone": self.federation if self.silent else None,
         }
         return hashlib.sha256(_canonical(given).encode()).hexdigest()[:32]
 

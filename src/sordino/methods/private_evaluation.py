@@ -219,9 +219,9 @@ class PrivateEvaluation:
         self.counts = NoisyCounts.within(
             self.tallying.cells, self.tallying.amounts, epsilon=target.epsilon, delta=target.delta, times=times
         )
-        self._unproven = method.unproven or unproven_code(recipe)
-        if self._unproven == UNCONTAINED and self._remembers(task, shape):
-            self._unproven = REMEMBERS
+        self.unproven = method.unproven or unproven_code(recipe)  #: why nothing is proven of it, if so
+        if self.unproven == UNCONTAINED and self._remembers(task, shape):
+            self.unproven = REMEMBERS
 
     def due(self, round: int) -> bool:
         """Whether the model is evaluated after this round."""
@@ -254,9 +254,8 @@ class PrivateEvaluation:
     def releases(self, federation: str, round: int) -> tuple[Release, ...]:
         """What a report on the plan of this round tells of its client."""
         guarantees = tuple(self.counts.guarantee(adjacency) for adjacency in RECORDS)
-        if self._unproven is not None:
-            guarantees = tuple(replace(own, loss=Infinite(self._unproven), basis="none") for own in guarantees)
-        return (Release(f"{federation}/{round}/{WHAT}", DATASET, WHAT, guarantees),)
+        release = Release(f"{federation}/{round}/{WHAT}", DATASET, WHAT, guarantees)
+        return (release if self.unproven is None else release.unproven_of_records(self.unproven),)
 
     def report(self, plan: Plan, data: ClientData | None, draw: Draw, client: int) -> bytes:
         """The noisy counts of one client's held-out records; of none, the noise alone."""
@@ -312,7 +311,9 @@ class PrivateEvaluation:
 
     @cached_property
     def epsilon(self) -> float:
-        """What one evaluation costs for one record added or removed, at the target's delta."""
+        """What one evaluation costs for one record added or removed, at the target's delta; infinite if unproven."""
+        if self.unproven is not None:
+            return math.inf
         return self.counts.epsilon(Adjacency.RECORD_ADD_REMOVE, self.spec.target.delta)
 
 

@@ -276,7 +276,9 @@ class PrivateHead(Method):
             description="the noise of a silo has 2^resolution steps of the grid; left out, as few as rounding allows",
         )
         bits: Annotated[int, Ge(8), Le(48), Says("a whole number from 8 to 48")] | None = Field(
-            default=None, description="gradients are sent modulo 2^bits; left out, no sum can wrap around"
+            default=None,
+            description="gradients are sent modulo 2^bits; left out, no sum of up to twice the announced records wraps "
+            "around",
         )
         colluding: Natural | None = Field(
             default=None,

@@ -1023,6 +1023,16 @@ class Ledger:
         with self._transaction("BEGIN"):
             return sorted(name for pair in self._book.disjoint if dataset in pair for name in pair - {dataset})
 
+    def require_known(self, names: Sequence[str], given_as: str) -> None:
+        """Refuse to declare names disjoint that have no budget, consent or release here: one may be misspelt."""
+        known = self.standings()
+        if unknown := [name for name in names if name not in known]:
+            raise InvalidInput(
+                f"{given_as}: this ledger does not know {', '.join(map(repr, unknown))}; the names in it: "
+                f"{', '.join(map(repr, known)) or 'none'}. Nothing was declared: correct the name, or leave it out, as "
+                "nothing has left under it"
+            )
+
     def standings(self) -> dict[str, Standing]:
         """Where every data set stands."""
         with self._transaction("BEGIN"):

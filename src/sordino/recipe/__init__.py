@@ -152,6 +152,19 @@ class Recipe(Sections):
         return self._learns_by_own_code or (extractor is not None and extractor.is_own)
 
     @property
+    def clients_run_own_code(self) -> bool:
+        """True if other code than Sordino's has a part in what clients compute, such as a method or a mechanism.
+
+        Left out are the source of a simulation's data, attacks, scores and what the server alone does with reports.
+        """
+        elsewhere = {self.data.source, *(() if self.attacks is None else self.attacks.what)}
+        named = {"aggregation": getattr(self.method, "aggregation", None), "metric": self.evaluation.metric}
+        for part, table in named.items():
+            name = getattr(table, "kind", getattr(table, "name", table))
+            elsewhere |= {registry.own_address(part, name) or ""} if isinstance(name, str) else set()
+        return bool(set(self.own_code) - elsewhere)
+
+    @property
     def _learns_by_own_code(self) -> bool:
         return self.model.is_own or self.model.own_loss or self.data.own_columns
 

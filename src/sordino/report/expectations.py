@@ -114,11 +114,13 @@ def evaluation(ahead: EvaluationOutlook) -> tuple[str, ...]:
     """What a private evaluation costs, how loud its noise is, and what budgets leave of it."""
     times = "once" if ahead.times == 1 else f"{ahead.times:,} times"
     each = "" if ahead.times == 1 else f" in all, {upper(ahead.one)} each"
-    said = [
-        f"Clients evaluate the model on records that they set aside, {times}: epsilon {upper(ahead.epsilon)} at delta "
-        f"{figure(ahead.delta)}{each}, for one record added or removed, against the server. It adds to what training "
-        "costs."
-    ]
+    costs = (
+        f"epsilon {upper(ahead.epsilon)} at delta {figure(ahead.delta)}{each}, for one record added or removed, "
+        "against the server. It adds to what training costs."
+    )
+    if math.isinf(ahead.epsilon):
+        costs = "epsilon infinite, as nothing is proven of it."
+    said = [f"Clients evaluate the model on records that they set aside, {times}: {costs}"]
     noise = f"The noise in their counts is about {count(round(ahead.noise))} records, all clients together"
     if ahead.records is None:
         said.append(f"{noise}: a figure needs many times as many records to be heard.")

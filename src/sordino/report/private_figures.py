@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from sordino.report import plots, scales
@@ -51,8 +52,7 @@ def sentences(scores: PrivateScores, times: int) -> list[str]:
         f"Counted by {count(scores.reported)} of {counted(scores.asked, 'client')} on records of their own that they "
         "never train on, and released as counts with noise. The 95 % interval holds the noise, and the chance of which "
         "records these are.",
-        f"One evaluation costs epsilon {upper(scores.epsilon or 0.0)} at {deltas([scores.delta or 0.0])}, proven "
-        f"against the server for one record added or removed. {counted(times, 'evaluation')} of this run "
+        f"{_cost(scores)} {counted(times, 'evaluation')} of this run "
         f"{'is' if times == 1 else 'are'} in the privacy statement, beside the training.",
     ]
     if scores.records is not None and scores.noise is not None:
@@ -67,6 +67,16 @@ def sentences(scores: PrivateScores, times: int) -> list[str]:
     if scores.declined:
         found.append(f"{counted(scores.declined, 'client')} declined for want of budget, and may still train.")
     return found
+
+
+def _cost(scores: PrivateScores) -> str:
+    epsilon = scores.epsilon or 0.0
+    if math.isinf(epsilon):
+        return "One evaluation costs epsilon infinite: nothing is proven of it."
+    return (
+        f"One evaluation costs epsilon {upper(epsilon)} at {deltas([scores.delta or 0.0])}, proven against the server "
+        "for one record added or removed."
+    )
 
 
 def private_part(scores: PrivateScores | None, rounds: Sequence[RoundRecord]) -> Markup | None:

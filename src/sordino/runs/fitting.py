@@ -124,11 +124,12 @@ def plain_cases(names: Sequence[str], options: PlanOptions, every: Sequence[str]
     return cases
 
 
-def families(name: str, values: int, options: PlanOptions) -> list[Family]:
-    """The ways to plan one mechanism, one for each norm it may clip by; or private training."""
+def families(name: str, values: int, options: PlanOptions, unproven: str | None = None) -> list[Family]:
+    """The ways to plan one mechanism, one for each norm it may clip by; or private training, which may be unproven."""
     if name == DP_SGD:
         steps = needed(options.steps, "--steps is missing: how many steps does a silo make in a round?")
-        return [_silo(steps, needed(options.rate, "--rate is missing: which share of a silo's records is in a batch?"))]
+        rate = needed(options.rate, "--rate is missing: which share of a silo's records is in a batch?")
+        return [_silo(steps, rate, unproven)]
     tunings = mechanism_named(name).tunings(options.ranges(values))
     if not tunings:
         raise InvalidInput(f"the mechanism {name} says no parameter that could be planned: give it `tunings`")
@@ -140,17 +141,23 @@ def families(name: str, values: int, options: PlanOptions) -> list[Family]:
     return [Family.of(tuning) for tuning in tunings]
 
 
-def _silo(steps: int, rate: float) -> Family:
-    """Silos by DP-SGD, as long as it is not known how a gradient's noise enters an update."""
+def _silo(steps: int, rate: float, unproven: str | None = None) -> Family:
+    """Silos by DP-SGD, as long as it is not known how a gradient's noise enters an update.
+
+    Where code is the reason that nothing is proven, no noise helps: what is planned is the noise that would do without.
+    """
 
     def sender(multiplier: float) -> Sender:
         guarantee = Guarantee(
             SERVER, Adjacency.RECORD_ADD_REMOVE, PoissonGaussian(rate, multiplier, steps), "DP-SGD, of Gaussian noise"
         )
-        return PrivateSilo(lambda _: guarantee, multiplier, 1.0, 1.0, ())
+        return PrivateSilo(lambda _: guarantee, multiplier, 1.0, 1.0, (), unproven)
 
     def plan(question: Question) -> Allowance:
-        return planning.private_training(question.budget, question.rounds, sampling_rate=rate, steps=steps)
+        allowance = planning.private_training(question.budget, question.rounds, sampling_rate=rate, steps=steps)
+        if unproven is None:
+            return allowance
+        return replace(allowance, release=allowance.release.unproven_of_records(unproven), spent=math.inf)
 
     return Family(DP_SGD, "noise multiplier", sender, plan)
 
@@ -161,12 +168,14 @@ def _silo(steps: int, rate: float) -> Family:
 def recipe_cases(recipe: Recipe, names: Sequence[str], options: PlanOptions) -> Cases:
     """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
     with loading():
+        from sordino.methods.blueprint import unproven_code
         from sordino.runs.federation import wire  # not before it is needed: it brings PyTorch along
 
     federation = wire(recipe)
     values, silo = federation.upload.values, recipe.method.name == "silo-dp"
     options = _with_range(options, federation)
-    found = [family for name in names for family in families(name, values, options)] or [_own_family(federation)]
+    unproven = federation.method.unproven or unproven_code(recipe)
+    found = [own for name in names for own in families(name, values, options, unproven)] or [_own_family(federation)]
     rounds = options.rounds or recipe.rounds.count
     asked = float(options.clients or asked_per_round(recipe))
     clients = max(math.ceil(asked), options.clients or federation.clients)
@@ -214,8 +223,9 @@ def _own_family(federation: Federation) -> Family:
 
     if isinstance(federation.method, SiloDp):  # of which it is known how they train
         training = federation.method.training
-        silo = _silo(training.steps, training.sampling_rate)
-        return replace(silo, sender=lambda m: PrivateSilo.of(replace(training, noise_multiplier=m)))
+        unproven = federation.method.unproven
+        silo = _silo(training.steps, training.sampling_rate, unproven)
+        return replace(silo, sender=lambda m: PrivateSilo.of(replace(training, noise_multiplier=m), unproven))
     spec, build = federation.recipe.method.mechanism, federation.upload.build
     if spec.takes_epsilon:
         return Family.of(Tuning(spec.name, "clients.epsilon", build, _epsilons(build)))

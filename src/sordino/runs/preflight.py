@@ -385,7 +385,7 @@ def of_evaluation(federation: Federation, *, simulated: bool) -> EvaluationOutlo
     target, cells = evaluation.spec.target, evaluation.tallying.cells
     return EvaluationOutlook(
         evaluation.spec.times(rounds),
-        target.epsilon,
+        math.inf if evaluation.unproven else target.epsilon,
         target.delta,
         evaluation.epsilon,
         math.sqrt(federation.clients * cells) * evaluation.counts.deviation,
@@ -558,7 +558,7 @@ def _senders(federation: Federation, plan: Plan, update_norm: float | None) -> l
 
     method, upload, given = federation.method, federation.upload, federation.recipe.method
     if isinstance(method, SiloDp):
-        return [PrivateSilo.of(method.training)]
+        return [PrivateSilo.of(method.training, method.unproven)]
     senders: list[Sender] = [MechanismSender(own, upload.what or "model update") for own in upload.mechanisms]
     if isinstance(method, CentralDp) and getattr(given, "clip", None) == "median":
         loudness = None if update_norm is None else _median_noise(method, plan, update_norm)

@@ -128,16 +128,19 @@ class PrivateSilo(Sender):
     clip: float
     expected_batch: float
     gains: tuple[float, ...]
+    unproven: str | None = None  #: why nothing is proven of it, if so
     unknown = "how this optimiser scales it depends on the gradients"
 
     @classmethod
-    def of(cls, training: PrivateTraining) -> PrivateSilo:
+    def of(cls, training: PrivateTraining, unproven: str | None = None) -> PrivateSilo:
         """The silo that trains like this."""
         from sordino.learning.optimizers import SGD
 
         given = training.optimizer
         gains = _gains(given, training.steps) if isinstance(given, SGD) and not given.decay else ()
-        return cls(training.guarantee, training.noise_multiplier, training.clip, training.expected_batch, gains)
+        return cls(
+            training.guarantee, training.noise_multiplier, training.clip, training.expected_batch, gains, unproven
+        )
 
     def noise(self, values: int) -> float | None:
         if not self.gains:
@@ -146,7 +149,8 @@ class PrivateSilo(Sender):
         return values * each * each * math.fsum(gain * gain for gain in self.gains)
 
     def releases(self, values: int) -> tuple[Release, ...]:
-        return (Release("planned", "planned", "model update (DP-SGD)", (self.guarantee(values),)),)
+        release = Release("planned", "planned", "model update (DP-SGD)", (self.guarantee(values),))
+        return (release if self.unproven is None else release.unproven_of_records(self.unproven),)
 
     def report_bytes(self, values: int) -> int:
         return 4 * values
