@@ -276,6 +276,13 @@ def test_one_image_of_another_form_takes_none_with_it(tmp_path: Path, odd: Any) 
     assert (found.examples.x[:, 0] == images.transpose(0, 2, 1)).all() and len(found) == 6
 
 
+@pytest.mark.parametrize(("x", "y"), [(7, 6), (6, 8)])
+def test_a_half_record_takes_none_with_it(tmp_path: Path, x: int, y: int) -> None:
+    np.savez(tmp_path / "own.npz", x=np.arange(2.0 * x).reshape(x, 2), y=np.zeros(y, int))
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,))
+    assert (len(found), len(found.left_out)) == (6, x + y - 12)
+
+
 class Hostile:
     """A value of which reading runs code."""
 
@@ -684,13 +691,15 @@ def test_an_exchange_with_a_record_that_is_left_out_has_no_finite_loss(tmp_path:
     """LDPFL trains on as many records as there are: what is proven of an exchange says nothing of one fewer."""
     given = people.method_recipe("ldpfl")
     digits = OwnRecords.read(people.settings().data, tmp_path)
-    for source in ("digits", "own.npz", "own.csv", "./scans"):
-        data = people.settings().data.model_copy(update={"source": source})
+    for source in ("digits", "own.npz", "own.csv", "./scans", "rows of another name"):
+        whole, others = source == "digits", {"disjoint_from": ("others",)}
+        change = others if source.startswith("rows") else {"source": source}
+        data = people.settings().data.model_copy(update=change)
         settings = people.settings().model_copy(update={"data": data})
         member = Membership(people.invitation(given), settings, digits)
         (features,) = (own for own in dict(member.schedule())[0] if own.what == "randomised features")
-        assert isinstance(features.guarantees[0].loss, Infinite) == (source != "digits")
-        assert not features.protects_records or source == "digits"
+        assert isinstance(features.guarantees[0].loss, Infinite) == (not whole)
+        assert not features.protects_records or whole
 
 
 def test_own_code_that_reads_records_proves_nothing_of_one_of_them(tmp_path: Path) -> None:

@@ -99,8 +99,10 @@ def _checked(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask) 
 
 def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, apart: ClientReading) -> Examples:
     """The examples that are of the agreed shape and what they should be, and which rows they are."""
-    if x.shape[1:] != apart.shape or len(x) != len(y):
+    if x.shape[1:] != apart.shape:
         raise InvalidInput(f"x is {list(x.shape)}, y {list(y.shape)}; records of shape {apart.shape} were agreed")
+    pairs = min(len(x), len(y))
+    apart.left_out.extend(f"row {row} is in one of x and y only" for row in range(pairs, max(len(x), len(y))))
 
     def check(rows: Sequence[int]) -> Labels:
         found = np.array(rows, np.int64)
@@ -108,7 +110,7 @@ def _apart(x: Inputs, y: Answers, classes: Sequence[str], task: LearningTask, ap
             _checked(x[found], y[found], classes, task)
         return found
 
-    kept = np.concatenate([_NO_ROWS, *read_apart(range(len(x)), check, apart.refused)])
+    kept = np.concatenate([_NO_ROWS, *read_apart(range(pairs), check, apart.refused)])
     apart.rows = kept
     return Examples(x[kept], y[kept])
 
