@@ -221,6 +221,79 @@ def test_one_example_that_makes_all_pixels_other_numbers_changes_none_of_them(tm
     assert len(after) + len(after.left_out) == 4
 
 
+TYPES: dict[str, tuple[Any, list[Any]]] = {  # how the file has whole numbers, and what may lie beside them
+    "b": (np.bool_, [1, 2, 0.5, 1j, "?", None, 2**70]),
+    "u": (np.uint8, [256, -1, 0.5, 1j, "?", None, 2**70, np.timedelta64(1)]),
+    "i": (np.int64, [0.5, 1j, "?", None, 2**70, np.timedelta64("NaT")]),
+    "f": (np.float32, [np.float64(0.1), np.longdouble(1) / 3, 1j, "?", None, 10**400]),
+    "c": (np.complex64, ["?", None, 1j]),
+    "U": (np.str_, [None, b"?", 2**70]),
+    "S": (np.bytes_, ["?", None, 1]),
+    "O": (np.object_, [None, 2**70, [1, 2], b"?", Path("other"), np.float64(1), np.datetime64(1, "D"), np.arange(3)]),
+    "M": ("datetime64[D]", [None]),
+}
+
+
+def in_one_array(records: list[Any]) -> NDArray[Any]:
+    """Records in the type that numpy gives them."""
+    try:
+        return np.array(records)
+    except (TypeError, ValueError, OverflowError):
+        return np.array(records, object)
+
+
+@pytest.mark.parametrize("place", [0, 7])
+@pytest.mark.parametrize("axis", ["x", "y"])
+@pytest.mark.parametrize(("kind", "odd"), [(kind, odd) for kind, (_, odds) in TYPES.items() for odd in odds])
+def test_no_value_of_any_type_decides_about_another_record(
+    tmp_path: Path, kind: str, odd: Any, axis: str, place: int
+) -> None:
+    given: dict[str, NDArray[Any]] = {"x": np.array([[k % 2, k % 3 == 0.0] for k in range(7)]) + 0.5 * (axis == "y")}
+    given["y"] = np.arange(7) % 2
+    given[axis] = given[axis].astype(TYPES[kind][0])
+    added = {name: in_one_array([*found[:place], found[0], *found[place:]]) for name, found in given.items()}
+    records = list(given[axis])
+    records.insert(place, [0, odd] if axis == "x" else odd)
+    added[axis] = in_one_array([one.tolist() if isinstance(one, np.ndarray) else one for one in records])
+    found = []
+    for arrays in (given, added):
+        np.savez(tmp_path / "own.npz", **arrays)
+        found.append(OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,)))
+    before, after = (list(zip(*content(each), strict=True)) for each in found)  # type: ignore[call-overload]
+    assert len(before) == (0 if kind == "M" else 7)
+    if len(after) > len(before):
+        del after[place]
+    assert after == before and len(found[1]) + len(found[1].left_out) == 8
+
+
+@pytest.mark.parametrize("odd", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], "?", None])
+def test_one_image_of_another_form_takes_none_with_it(tmp_path: Path, odd: Any) -> None:
+    images = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
+    kept: Any = np.empty(7, object)
+    kept[:] = [*images.transpose(0, 2, 1), odd]
+    np.savez(tmp_path / "own.npz", x=kept, y=np.zeros(7, int))
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (1, 2, 2))
+    assert (found.examples.x[:, 0] == images.transpose(0, 2, 1)).all() and len(found) == 6
+
+
+class Hostile:
+    """A value of which reading runs code."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("__import__('pathlib').Path('ran').touch() or 1",)
+
+
+def test_nothing_that_a_file_names_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = np.array([0, Hostile(), 1], object)
+    np.savez("own.npz", x=np.arange(6.0).reshape(3, 2), y=labels)
+    found = OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,))
+    assert found.examples.y.tolist() == [0, 1]
+    assert not (tmp_path / "ran").exists()
+    with np.load("own.npz", allow_pickle=True) as values:
+        assert values["y"][1] == 1 and (tmp_path / "ran").exists(), "as pickle itself does"
+
+
 class Reciprocal(ColumnSpec):
     """A rule of somebody's own that has no number for 0, fails at 1 and gives up at 2."""
 

@@ -466,7 +466,7 @@ def test_whether_a_preparation_is_charged_does_not_depend_on_the_records(tmp_pat
 def prepared_as(folder: Path, name: str, rows: str, federation: str, learning: str = "together") -> set[bytes]:
     """Prepare for a federation under a name of data, disjoint from the other; what lies in the folder then."""
     given = people.method_recipe("ldpfl").with_({"method.learning": learning})
-    own = settings(rows, unproven=["labels"], budget={"adjacency": "record-replace"})
+    own = settings(rows, unproven=["labels", "randomised features"], budget={"adjacency": "record-replace"})
     disjoint = () if federation == "first" else ({"A": "B", "B": "A"}[name],)
     named = replace_model(own, name=name, disjoint_from=disjoint)
     if folder.exists():
@@ -494,8 +494,8 @@ def test_each_name_of_data_and_each_federation_that_tells_nothing_prepares_its_o
     assert len(third) == 3, "nor what a federation made that told nothing"
     assert prepared_as(folder, "A", "0-19", "fourth") == third, "once for a name"
     with Client.open(folder) as client:
-        spent = {name: own.spent for name, own in client.ledger.standings().items()}
-    assert spent["A"] == spent["B"] > 0
+        unprotected = {name: own.unprotected for name, own in client.ledger.standings().items()}
+    assert unprotected == {"A": 2, "B": 2}, "features and labels"
 
 
 def test_a_round_before_the_preparation_is_refused(tmp_path):

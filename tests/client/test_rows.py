@@ -2,6 +2,7 @@
 
 import shutil
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,7 +118,7 @@ def test_names_that_are_disjoint_as_declared_have_budgets_of_their_own(folder):
 
 def test_one_common_row_stops_the_client_before_anything_is_written_or_joined(folder):
     before = (folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()
-    with pytest.raises(InvalidInput, match="1 row of others is, or was, also under records.*remove these rows"):
+    with pytest.raises(InvalidInput, match=r"1 row of others is, or was, also under records.*remove these rows"):
         Client.open(named(folder, "others", "19-39", ["records"]))
     assert ((folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()) == before
     assert not (folder / ".lock").exists()
@@ -144,8 +145,8 @@ def table(folder, first, count):
     (folder.parent / "own.csv").write_text("".join(lines))
 
 
-def test_rows_that_are_added_to_the_file_stop_the_next_start_and_no_round(tmp_path):
-    folder = tmp_path / "a"
+def two_names(folder):
+    """A client that knows rows 0 to 9 of a table as "first", and is now "second", disjoint from it, with 10 to 19."""
 
     def own(name, *others):
         data = {"source": "../own.csv", "label": 1, "classes": ["a", "b"], "name": name, "disjoint_from": others}
@@ -156,18 +157,72 @@ def test_rows_that_are_added_to_the_file_stop_the_next_start_and_no_round(tmp_pa
         client.records((1,))
     table(folder, 10, 10)
     (folder / "client.toml").write_text(own("second", "first").to_toml())
-    with Client.open(folder) as client:
-        table(folder, 9, 11)
-        assert len(client.records((1,))) == 11, "what is in is in: a round looks at nothing"
-        entries = len(client.ledger.entries())
-    for _ in range(2):  # a row that was used under both names stays one
-        with pytest.raises(InvalidInput, match="1 row of second is, or was, also under first") as refusal:
-            Client.open(folder)
-        assert "does not help" in str(refusal.value) and "or remove" not in str(refusal.value)
-        table(folder, 10, 10)
-    (folder / "client.toml").write_text(own("second").to_toml())
-    with Client.open(folder) as client:
-        assert len(client.ledger.entries()) == entries + 1
+    Client.open(folder).close()
+
+
+def test_rows_that_get_into_the_file_later_are_left_out_and_stop_nothing(tmp_path):
+    folder = tmp_path / "a"
+    two_names(folder)
+    for _ in range(2):
+        with Client.open(folder) as client:
+            table(folder, 9, 11)
+            records = client.records((1,))
+            assert records.examples.x[:, 0].tolist() == [np.float32(k / 7) for k in range(10, 20)]
+            assert len(records.left_out) == 1 and "WARNING" in (folder / "log.txt").read_text()
+            with pytest.raises(InvalidInput, match="1 row of second is, or was, also under first"):
+                client.require_disjoint_rows()  # as its owner joins by hand
+            assert client.ledger.disjoint_from("second") == ["first"]
+    assert KnownRows(folder / "rows.sqlite").common("second", [], ["first"]) == {}
+
+
+def test_a_row_under_both_names_changes_nothing_that_a_server_sees(folder):
+    others = named(folder, "others", "20-39", ["records"])
+    with Client.open(others) as client:
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
+    answers = []
+    for rows in ("20-39", "19-39"):
+        copy = shutil.copytree(others, folder.parent / rows)
+        with Client.open(named(copy, "others", rows, ["records"]), randomness=people.seeded(1, 0)) as client:
+            client.join(invitation(name="another").encode())  # as a server asks after a pause
+            client.join(invitation(name="third").encode())
+            answers.append(body(client.answer("report", signed(plans(name="another")(2)))))
+            assert len(client.records((1, 8, 8))) == 20
+    assert answers[0] == answers[1]
+
+
+def test_rows_are_compared_whatever_the_federations_are_about(tmp_path):
+    """One that is about another shape finds no record that fits, and so nothing that is common."""
+
+    def own(name, *others):
+        data = {"source": "../own.npz", "classes": [str(k) for k in range(10)], "name": name, "disjoint_from": others}
+        return Settings.of({"data": data, "budget": {"limit": 1e6}})
+
+    digits, folder = people.read_once("digits").train, tmp_path / "a"
+    np.savez(tmp_path / "own.npz", x=digits.x[:20], y=digits.y[:20])
+    with people.client(folder, own("records")) as client:
+        client.records((1, 8, 8))
+        client.join(replace(people.terms(None), shape=(1, 6, 6)).invitation(0, people.KEY).encode())
+    (folder / "client.toml").write_text(own("renamed", "records").to_toml())
+    with pytest.raises(InvalidInput, match="20 rows of renamed are, or were, also under records"):
+        Client.open(folder)
+
+
+def test_no_third_name_carries_a_federation_from_one_name_to_another(tmp_path):
+    with people.client(tmp_path / "a", people.settings("0-19")) as client:
+        client.records((1, 8, 8))
+    folder = tmp_path / "a"
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:
+        client.records((1, 8, 8))
+    with Client.open(named(folder, "all", "0-39")) as client:
+        client.join(invitation().encode())
+        body(client.answer("report", signed(plans()(1))))
+    with Client.open(named(folder, "records", "0-19", ["others"])) as client:
+        assert client.reply("report", signed(plans()(2))).reason == Reason.NOT_AGREED.value
+    with Client.open(named(folder, "records", "0-19")) as client:  # one account again
+        body(client.answer("report", signed(plans()(2))))
+    with Client.open(named(folder, "records", "0-19", ["others"])) as client:
+        assert client.ledger.standing("others").spent == client.standing.spent == pytest.approx(2 * COST)
 
 
 def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):
@@ -180,6 +235,18 @@ def test_what_left_before_rows_were_known_is_charged_to_both_names(folder):
         assert client.ledger.standing("records").spent == pytest.approx(COST)
         (declared,) = [e for e in client.ledger.entries() if isinstance(e.event, DisjointChanged)]
         assert 0 < declared.event.after < declared.sequence
+
+
+def test_an_older_file_of_rows_has_forgotten_some(folder):
+    older = (folder / "rows.sqlite").read_bytes()
+    with Client.open(named(folder, "records", "0-39")) as client:  # more rows, which leave
+        body(client.answer("report", signed(plans()(2))))
+    newer = (folder / "rows.sqlite").read_bytes()
+    for content, spent in ((newer, 0), (older, 2 * COST)):
+        copy = shutil.copytree(folder, folder.parent / str(spent))
+        (copy / "rows.sqlite").write_bytes(content)
+        with Client.open(named(copy, "others", "40-59", ["records"])) as client:
+            assert client.standing.spent == pytest.approx(spent)
 
 
 def test_what_a_restored_ledger_lacks_is_charged_to_all_names(folder, tmp_path):

@@ -252,6 +252,7 @@ def agree(folder: Path, invitation: Path, *, yes: bool, accept_older_ledger: boo
         else:
             own = OwnRecords.read(client.settings.data, folder)  # what is refused now is left out later, without a word
             own.check(offer.invitation, own.task)
+            client.require_disjoint_rows()
         if not offer.agreed and not yes:
             typer.confirm(f"Join {name}?", abort=True, err=True)
         client.join(message)

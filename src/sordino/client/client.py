@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
+import numpy as np
+
 from sordino.channels.secure_sum import Members, plan_in
 from sordino.client.clock import Clock, Overran
 from sordino.client.folder import Agreements, Preparations
@@ -138,7 +140,7 @@ class Client:
         """
         client = cls(Path(folder), randomness, execution)
         try:
-            client._require_disjoint_rows()
+            client.require_disjoint_rows(first=True)
             client._apply_settings()
             client._older_ledger.look(client.log)
             client._compact(least=0.0)
@@ -188,24 +190,32 @@ class Client:
         A server must not hear of them: the log says which they are.
         """
         if shape not in self._records:
-            self._keep_records(shape, self._read_records(shape))
+            records = self._apart_from_others(OwnRecords.read_apart(self.settings.data, self.folder, shape))
+            if records.left_out:
+                self.log(
+                    f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were "
+                    f"not there, because they are not what they should be: {'; '.join(records.left_out[:_TOLD])}. "
+                    "Correct them or remove them, and start the client anew"
+                )
+            self._know(records)  # before anything leaves
+            self._records[shape] = records
         return self._records[shape]
 
-    def _read_records(self, shape: tuple[int, ...]) -> OwnRecords:
-        records = OwnRecords.read_apart(self.settings.data, self.folder, shape)
-        if records.left_out:
-            self.log(
-                f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were not "
-                f"there, because they are not what they should be: {'; '.join(records.left_out[:_TOLD])}. Correct them "
-                "or remove them, and start the client anew"
-            )
-        return records
+    def _apart_from_others(self, records: OwnRecords) -> OwnRecords:
+        """Without rows that were ever under a name that these data are disjoint from: they are charged to that name."""
+        if not (others := self.settings.data.disjoint_from):
+            return records
+        own = self._known_rows.apart(records.examples, others)
+        why = f"a row is also under {', '.join(others)} (data.disjoint_from)"
+        return replace(
+            records,
+            examples=records.examples.take(np.flatnonzero(own)),
+            left_out=(*[why] * int((~own).sum()), *records.left_out),
+        )
 
-    def _keep_records(self, shape: tuple[int, ...], records: OwnRecords) -> None:
-        """Use records from now on; whatever leaves, their rows are known by then. Nothing is compared: see below."""
+    def _know(self, records: OwnRecords) -> None:
         name = self.settings.data.name
         self._known_rows.add(name, records.examples, lambda: self._last_release(name))
-        self._records[shape] = records
 
     def _releases(self) -> Iterator[tuple[int, ReportKey]]:
         for entry in self.ledger.entries():
@@ -219,33 +229,43 @@ class Client:
     def _last_of_both(self, *names: str) -> int:
         """The last entry that two names without a common row are both charged with.
 
-        It left before the rows of both were known, or in a federation that both answered, where what is kept from its
-        rounds may be made of the rows of both; or nobody knows from which of them it was, as with a lost ledger.
+        It left before the rows of both were known, or in a federation that one of them and another name answered, where
+        what is kept from its rounds may be made of the rows of both; or nobody knows from which of them it was, as with
+        a lost ledger.
         """
         known = [self._known_rows.since(name) for name in names]
         unknown = (
             self._last_release(name) if since is None else since for name, since in zip(names, known, strict=True)
         )
         releases = ((at, key.federation) for at, key in self._releases())
-        both = (at for at, where in releases if where.endswith(_RESTORED) or self._names_in(where).issuperset(names))
+        both = (at for at, where in releases if where.endswith(_RESTORED) or self._mixes(where, names))
         return max(*unknown, *both)
+
+    def _mixes(self, federation: str, names: Sequence[str]) -> bool:
+        answered = self._names_in(federation)
+        return len(answered) > 1 and not answered.isdisjoint(names)
 
     def _names_in(self, federation: str) -> set[str]:
         """The names of the data that a federation was joined or answered with."""
-        return {self._agreements.data(federation), *self._data_names.get(federation, ())}
+        return {self._agreements.data(federation), *self._data_names.get(federation, ())} - {""}
 
-    def _require_disjoint_rows(self) -> None:
-        """Stop where rows are under a name, too, that client.toml declares disjoint.
+    def require_disjoint_rows(self, *, first: bool = False) -> None:
+        """Refuse rows that are under a name, too, that client.toml declares disjoint; `first`, as it begins to do so.
 
-        The owner alone sees it, when the client is opened: neither joining nor a round looks at it.
+        This is for the owner, who declares it or joins by hand. Later a server would see that the client is silent:
+        such rows are left out then.
         """
         name, others = self.settings.data.name, self.settings.data.disjoint_from
+        if first:
+            declared = self.ledger.disjoint_from(name)
+            others = tuple(other for other in others if other not in declared)
         if not others:
             return
         self.ledger.require_known(others, "data.disjoint_from in client.toml")
         agreed = [self._agreements.find(each) for each in self._agreements.names()]
-        found = {each.shape: self._read_records(each.shape) for each in agreed if each is not None}
-        rows = list(found.values()) or [OwnRecords.read(self.settings.data, self.folder)]
+        shapes = {each.shape for each in agreed if each is not None}
+        rows = [OwnRecords.read_apart(self.settings.data, self.folder, shape) for shape in shapes]
+        rows.append(OwnRecords.read(self.settings.data, self.folder))  # whatever federations are about
         if common := self._known_rows.common(name, [each.examples for each in rows], others):
             shared = (f"{counted(n, 'row')} of {name} {_ARE[n > 1]}, also under {o}" for o, n in common.items())
             used = self._known_rows.common(name, [], others)
@@ -256,17 +276,20 @@ class Client:
                 "the other name out of data.disjoint_from (the two then have one budget)"
                 + (removing or ", or remove these rows")
             )
-        for shape, records in found.items():
-            self._keep_records(shape, records)
+        for records in rows:
+            self._know(records)
 
     def _require_own_federation(self, federation: str) -> None:
         """Refuse to go on with these data where a federation began with others: what is kept of it is made of those."""
-        if others := self._names_in(federation).intersection(self.settings.data.disjoint_from):
-            raise Refused(
-                Reason.NOT_AGREED,
-                f"you joined {federation} with the data {min(others)}, and data.disjoint_from says that no row of "
-                "these is in them: go back to that data.name, or join another federation with these data",
-            )
+        disjoint = set(self.settings.data.disjoint_from)
+        for name in sorted(self._names_in(federation) - {self.settings.data.name}):
+            if disjoint - set(self.ledger.disjoint_from(name)):  # its own name, or that of data with rows of both
+                raise Refused(
+                    Reason.NOT_AGREED,
+                    f"you joined {federation} with the data {name}, and data.disjoint_from says that no row of these "
+                    f"is in {', '.join(sorted(disjoint))}: go back to that data.name, or join another federation with "
+                    "these data",
+                )
 
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""

@@ -64,8 +64,9 @@ class Membership:
         self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
         self._columns = settings.data.model_dump(mode="json", include={"label", "features", "columns", "channels"})
-        self._origin = origin_of(settings.data.source)
-        self._reads_by_own_code = self._origin == "function" or settings.data.own_columns
+        origin = origin_of(settings.data.source)
+        self._reads_by_own_code = origin == "function" or settings.data.own_columns
+        self._origin = None if settings.data.disjoint_from else origin  # rows of known data may be left out, too
         self.recipe = _read(invitation, settings)
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)

@@ -2,8 +2,9 @@
 
 A fingerprint is 8 bytes of BLAKE2b, keyed with 32 random bytes of this folder, over a row's features (little-endian
 float32) and its label (float64), as the client reads them, before any federation normalises them. The file has 8 bytes
-for each row of each name. Two different rows share a fingerprint with a chance of 2^-64. A row that was encoded anew,
-with another scale, order of columns or digit, is another row.
+for each row of each name. Beside it stands how often it was written: one that is older, as from a backup, has forgotten
+rows, so that no name's rows count as known since then. Two different rows share a fingerprint with a chance of 2^-64. A
+row that was encoded anew, with another scale, order of columns or digit, is another row.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples
+from sordino.storage.files import write_whole
 from sordino.storage.sqlite import Database
 
 Fingerprints = NDArray[np.uint64]
 
 _IDENTITY = 0x536F726F, 1  #: "Soro", and the version
 _SCHEMA = (
-    "CREATE TABLE own (key BLOB NOT NULL) STRICT",
-    "CREATE TABLE names (name TEXT PRIMARY KEY, since INTEGER NOT NULL, rows BLOB NOT NULL) STRICT",
+    "CREATE TABLE own (key BLOB NOT NULL, written INTEGER NOT NULL) STRICT",
+    "CREATE TABLE names (name TEXT PRIMARY KEY, since INTEGER, rows BLOB NOT NULL) STRICT",
 )
 _BLOCK = 4096  #: rows that are encoded at a time
 _NONE = np.zeros(0, np.uint64)
@@ -37,7 +39,7 @@ class KnownRows:
     """The fingerprints of a client's folder, in one SQLite file for its owner only."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._written = path, path.with_suffix(".written")
 
     def add(self, name: str, examples: Examples, since: Callable[[], int]) -> None:
         """Keep the rows of a name, with those before them. `since` is the last entry before any of its rows was known.
@@ -47,13 +49,14 @@ class KnownRows:
         with self._open() as file:
             rows = fingerprints(examples, _key(file))
             with file.transaction():
-                known = file.one("SELECT since, rows FROM names WHERE name = ?", [name])
-                before = _NONE if known is None else _decoded(known[1])
+                before, entry = _rows(file, name), _since(file, name)
                 after = np.union1d(before, rows)
-                if known is None or len(after) > len(before):
-                    entry = since() if known is None else known[0]
-                    row = name, entry, after.astype("<u8").tobytes()
+                if entry is None or len(after) > len(before):
+                    row = name, since() if entry is None else entry, after.astype("<u8").tobytes()
                     file.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", row)
+                    (count,) = file.one("SELECT written FROM own")
+                    write_whole(self._written, str(count + 1).encode(), 0o600)  # first: after a power cut, unknown
+                    file.execute("UPDATE own SET written = ?", [count + 1])
 
     def common(self, name: str, examples: Sequence[Examples], others: Sequence[str]) -> dict[str, int]:
         """How many rows of the name, these or earlier ones, were ever under each of the others; none is left out."""
@@ -63,11 +66,16 @@ class KnownRows:
             counts = {other: len(np.intersect1d(own, _rows(file, other), assume_unique=True)) for other in others}
             return {other: count for other, count in counts.items() if count}
 
+    def apart(self, examples: Examples, others: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of these rows were never under any of the other names."""
+        with self._open() as file:
+            known = np.concatenate([_rows(file, other) for other in others])
+            return np.isin(fingerprints(examples, _key(file)), known, invert=True)
+
     def since(self, name: str) -> int | None:
         """The last entry of the ledger before the rows of a name were known; None if they are not."""
         with self._open() as file:
-            known = file.one("SELECT since FROM names WHERE name = ?", [name])
-            return None if known is None else int(known[0])
+            return _since(file, name)
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -78,7 +86,22 @@ class KnownRows:
         with closing(Database(self._path, _refusal)) as file:
             file.make_durable()
             file.prepare("file of fingerprints", _SCHEMA, _IDENTITY)
+            with file.transaction():
+                if file.one("SELECT key FROM own") is None:
+                    file.execute("INSERT INTO own VALUES (?, 0)", [secrets.token_bytes(32)])
+                if file.one("SELECT written FROM own")[0] < (written := self._times_written()):
+                    file.execute("UPDATE names SET since = NULL")
+                    file.execute("UPDATE own SET written = ?", [written])
             yield file
+
+    def _times_written(self) -> int:
+        """How often the file was written, as is kept outside of it."""
+        try:
+            return int(self._written.read_text("ascii"))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            raise _refusal(self._written, error) from None
 
 
 def fingerprints(examples: Examples, key: bytes) -> Fingerprints:
@@ -107,13 +130,13 @@ def _rows(file: Database, name: str) -> Fingerprints:
     return _NONE if known is None else _decoded(known[0])
 
 
+def _since(file: Database, name: str) -> int | None:
+    known = file.one("SELECT since FROM names WHERE name = ?", [name])
+    return None if known is None or known[0] is None else int(known[0])
+
+
 def _key(file: Database) -> bytes:
-    """The folder's key; a random one where there is none yet."""
-    with file.transaction():
-        if (known := file.one("SELECT key FROM own")) is None:
-            known = (secrets.token_bytes(32),)
-            file.execute("INSERT INTO own VALUES (?)", known)
-    return bytes(known[0])
+    return bytes(file.one("SELECT key FROM own")[0])
 
 
 def _refusal(path: Path, error: Exception) -> Exception:

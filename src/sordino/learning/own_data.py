@@ -14,14 +14,15 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
-from sordino.learning import tables
+from sordino.learning import array_values, tables
 from sordino.learning.columns import MISSING, ColumnRules, float32_of
 from sordino.learning.examples import (
     NO_RULES,
@@ -60,14 +61,12 @@ def from_npz(
     """
     file = Path(path)
     parts = []
+    if apart is not None and apart.shape is not None:
+        train = _apart(*_each_by_itself(file, apart.shape, classes, task), classes, task, apart)
+        return _own(file, (train, _none_of(train), _NO_ROWS), classes, normalisation, task=task)
     arrays, columns = _read_npz(file, column)
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
-            if apart is not None and apart.shape is not None:
-                parts.append(
-                    _apart(_inputs(_numbers(x)), _label_numbers(_numbers(y), task, gaps=True), classes, task, apart)
-                )
-                break
             parts.append(_checked(_inputs(x), _label_numbers(y, task), classes, task))
     train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
     return _own(file, (train, test, _NO_ROWS), classes, normalisation, columns, task)
@@ -186,7 +185,7 @@ def _read_npz(
 
 
 @contextmanager
-def _arrays_of(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+def _arrays_of(path: Path) -> Iterator[NpzFile]:
     """The arrays of an .npz file, each read when it is asked for; what is no such file is refused."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
@@ -223,15 +222,19 @@ def _inputs(x: NDArray[np.generic]) -> Inputs:
     return np.ascontiguousarray(x)
 
 
-def _numbers(values: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Values as floats, NaN for what is no number; uint8 as they are: the same numbers.
+def _each_by_itself(
+    path: Path, shape: tuple[int, ...], classes: Sequence[str], task: LearningTask
+) -> tuple[Inputs, Answers]:
+    """The first part's x and y, where no value changes what is made of another; x of the agreed shape, if objects."""
+    with _arrays_of(path) as values:
+        part = _npz_parts(path, list(values))[0]
+        x, y = (array_values.stored(values, f"{axis}{part}") for axis in "xy")
 
-    A single value may decide of which type an array is. It must not decide what becomes of all others.
-    """
-    if values.dtype.kind not in "US":
-        return values if values.dtype == np.uint8 or values.dtype.kind not in "iu" else values.astype(np.float64)
-    found = [math.nan if (number := float32_of([text])) is None else number[0] for text in values.ravel().tolist()]
-    return np.array(found, np.float64).reshape(values.shape)
+    def labels(found: NDArray[np.generic]) -> Answers:
+        return _label_numbers(found, task, gaps=True)
+
+    bits = (len(classes),) if isinstance(task, MultiLabel) else ()
+    return _inputs(array_values.numbers(x, shape, _inputs)), labels(array_values.numbers(y, bits, labels))
 
 
 def _label_numbers(y: NDArray[np.generic], task: LearningTask, *, gaps: bool = False) -> Answers:
