@@ -494,8 +494,8 @@ def test_each_name_of_data_and_each_federation_that_tells_nothing_prepares_its_o
     assert len(third) == 3, "nor what a federation made that told nothing"
     assert prepared_as(folder, "A", "0-19", "fourth") == third, "once for a name"
     with Client.open(folder) as client:
-        left = {name: own.unprotected for name, own in client.ledger.standings().items()}
-    assert left["A"] == left["B"] > 0
+        unprotected = {name: own.unprotected for name, own in client.ledger.standings().items()}
+    assert unprotected == {"A": 2, "B": 2}, "features and labels"
 
 
 def test_a_round_before_the_preparation_is_refused(tmp_path):
