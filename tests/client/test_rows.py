@@ -117,7 +117,7 @@ def test_names_that_are_disjoint_as_declared_have_budgets_of_their_own(folder):
 
 def test_one_common_row_stops_the_client_before_anything_is_written_or_joined(folder):
     before = (folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()
-    with pytest.raises(InvalidInput, match="1 row of others is, or was, also under records.*remove these rows"):
+    with pytest.raises(InvalidInput, match=r"1 row of others is, or was, also under records.*remove these rows"):
         Client.open(named(folder, "others", "19-39", ["records"]))
     assert ((folder / "ledger.sqlite").read_bytes(), (folder / "rows.sqlite").read_bytes()) == before
     assert not (folder / ".lock").exists()
