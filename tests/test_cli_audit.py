@@ -170,6 +170,7 @@ def test_a_runs_table_goes_into_its_statement(folder):
         assert word in result.stdout
     audited = [row["audited"] for row in json.loads((folder / "statement.json").read_text())["rows"]]
     assert sum(found is not None for found in audited) == 2
+    assert re.search(r"^row 1: ", result.stdout, re.MULTILINE)
 
 
 def test_a_runs_audit_as_json_has_rows_and_statement(folder):

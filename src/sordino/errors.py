@@ -13,11 +13,22 @@ class UnsupportedLoss(SordinoError):
     """The accountant does not know how to account for this: unknown is refused, never guessed."""
 
 
-class BudgetExceeded(SordinoError):
+class NotAllowed(SordinoError):
+    """The ledger's owner has not allowed the release: `why`, and the `command` that would allow it.
+
+    `dataset` is the name of the account that refuses, and `what` the kind of release that lacks consent.
+    """
+
+    def __init__(self, why: str, command: str = "", what: str | None = None, dataset: str = "") -> None:
+        super().__init__(f"{why}: {command}" if command else why)
+        self.why, self.command, self.what, self.dataset = why, command, what, dataset
+
+
+class BudgetExceeded(NotAllowed):
     """The release would exceed the owner's budget; nothing was recorded and nothing may leave."""
 
 
-class ConsentMissing(SordinoError):
+class ConsentMissing(NotAllowed):
     """The release has no proof, or asks for claimed accounting, and its owner has not allowed that."""
 
 

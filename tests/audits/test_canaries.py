@@ -9,7 +9,10 @@ from torch.nn import functional
 
 from sordino.audits.canaries import Ear, Flock, PlantedPopulation, SiloAttacker
 from sordino.audits.canary_patterns import Gradients, made_up, patterns
+from sordino.audits.findings import AuditOptions
 from sordino.audits.finished_run import FinishedRun
+from sordino.audits.run_attack import attack
+from sordino.audits.run_audit import audit
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
@@ -28,6 +31,27 @@ def finished(tmp_path_factory) -> FinishedRun:
     folder = tmp_path_factory.mktemp("one") / "run"
     run(small("one step"), folder=folder, workers=1)
     return FinishedRun.open(folder)
+
+
+class Lookup(torch.nn.Module):
+    """Scores of whole numbers, by a table."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.table, self.last = torch.nn.Embedding(17, 2), torch.nn.Linear(2, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(x.flatten(1).long()).mean(dim=1))
+
+
+def test_of_a_model_of_tokens_no_records_are_made_up_and_other_attacks_go_on(tmp_path):
+    tokens = {"model": {"name": f"{__name__}:Lookup", "per_record": True}}
+    run(small("one step").with_(tokens), folder=tmp_path, workers=1)
+    with pytest.raises(InvalidInput, match="tokens"):
+        audit(tmp_path, AuditOptions(canaries=20))
+    found = attack(tmp_path, ["reconstruction", "labels"])
+    assert [words for words in found.left_out if words.startswith("reconstruction") and "tokens" in words]
+    assert found.leaks
 
 
 # --- records ----------------------------------------------------------------------------------------------------------

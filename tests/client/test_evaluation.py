@@ -208,6 +208,42 @@ def test_a_record_that_the_model_fails_on_takes_only_itself_out_of_the_counts(
         assert "noise alone" not in (client.folder / "log.txt").read_text()
 
 
+def test_all_consents_that_a_schedule_lacks_are_asked_for_at_once(tmp_path: Path) -> None:
+    """Where a consent is what lacks, no budget is said to be too small."""
+    network = f"{__name__}:FewRows"
+    given = recipe({"model": {"name": network, "per_record": True, "start": "fresh"}})
+    with people.client(tmp_path / "none", own(500.0, code=[network], per_record=True)) as client:
+        with people.refused(Reason.CONSENT) as refusal:
+            client.join(invitation(given).encode())
+        log = (client.folder / "log.txt").read_text()
+        for words in (str(refusal.value), log.splitlines()[-1]):
+            assert "consents.unproven in client.toml" in words and "sordino ledger" not in words
+            assert f'"{TRAINED}"' in words and f'"{WHAT}"' in words
+        assert log.count("refused") == 1
+    with people.client(tmp_path / "one", own(500.0, code=[network], per_record=True, unproven=[TRAINED])) as client:
+        offer = client.offer(invitation(given).encode())
+        assert (offer.fits, offer.unprotected, offer.consent_stops) == (1, (TRAINED,), True)
+        assert WHAT in offer.lacking and TRAINED not in offer.lacking
+        assert offer.lacking in offer.to_text() and "your budget allows" not in offer.to_text()
+    agreed = own(500.0, code=[network], per_record=True, unproven=[TRAINED, WHAT])
+    with people.client(tmp_path / "both", agreed) as client:
+        offer = client.offer(invitation(given).encode())
+        assert (offer.fits, offer.lacking, offer.consent_stops) == (offer.rounds, "", False)
+
+
+def test_a_consent_that_an_earlier_name_of_the_data_lacks_is_given_in_the_ledger(tmp_path: Path) -> None:
+    network = f"{__name__}:FewRows"
+    given = recipe({"model": {"name": network, "per_record": True, "start": "fresh"}, "evaluation.private": None})
+    people.client(tmp_path / "a", own(500.0, code=[network], per_record=True)).close()
+    renamed = own(500.0, code=[network], per_record=True, unproven=[TRAINED])
+    data = renamed.data.model_copy(update={"name": "renamed"})
+    (tmp_path / "a" / "client.toml").write_text(renamed.model_copy(update={"data": data}).to_toml())
+    with Client.open(tmp_path / "a") as client, people.refused(Reason.CONSENT) as refusal:
+        client.join(invitation(given).encode())
+    assert f"sordino ledger consent {tmp_path / 'a' / 'ledger.sqlite'} records --unproven" in str(refusal.value)
+    assert "client.toml" not in str(refusal.value)
+
+
 def test_an_evaluation_must_fit_the_second_budget_too(tmp_path: Path) -> None:
     """It goes straight to the server, also where training is summed: who sees sums may see it as well."""
     given = recipe(

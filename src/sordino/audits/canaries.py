@@ -70,6 +70,10 @@ class Flock:
     def of(cls, run: FinishedRun, silos: Sequence[int], count: int, seed: int) -> Flock:
         """As many for each of these silos, or one more."""
         check_canaries(count)
+        run.require_smooth_records(
+            "Audit what adds the noise, which sees no tokens: sordino audit dp-sgd. Or attack the run with real "
+            "records: sordino attack RUN --what membership"
+        )
         return cls(
             made_up(run.federation, count, seed), np.array(silos)[np.arange(count) % len(silos)], coins(count, seed)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -81,6 +82,21 @@ class FinishedRun:
     def recipe(self) -> Recipe:
         """What was run."""
         return self.federation.recipe
+
+    def require_smooth_records(self, remedy: str) -> None:
+        """Refuse to make up records of any numbers where the model looks whole numbers up, as it does tokens."""
+        import torch
+
+        model = copy.deepcopy(self.federation.model).eval()
+        record = torch.zeros(1, *self.federation.record_shape, requires_grad=True)
+        with torch.enable_grad():
+            scores = model(record).sum()
+        if scores.grad_fn is not None and torch.autograd.grad(scores, record, allow_unused=True)[0] is not None:
+            return
+        raise InvalidInput(
+            "the records are whole numbers (tokens) to this run's model, which looks them up: records of other numbers "
+            f"cannot be made up for it, nor searched for step by step. {remedy}"
+        )
 
     @property
     def clients(self) -> int:

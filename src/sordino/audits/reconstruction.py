@@ -82,6 +82,7 @@ class Reconstruction(RunAttack):
 
 def _from_updates(run: FinishedRun, asked: AttackOptions) -> Iterator[Leak]:
     """Clients that hold one record each, then clients as they are."""
+    run.require_smooth_records("Attack the run with real records: sordino attack RUN --what membership")
     client = run.group_of(asked.client).clients[0] if asked.client is None else asked.client
     run.group_of(client)
     run.releases(client)  # refuses clients that took no part

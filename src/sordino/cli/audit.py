@@ -246,7 +246,7 @@ def _print_run(found: Audit, every: bool) -> None:
     if found.found.inspected:
         _print_checks(found.found.inspected, every=every)
     for number, row in enumerate(rows, 1):
-        typer.echo(f"AuditRow {number}: {row.attack}.")
+        typer.echo(f"row {number}: {row.attack}.")
     for words in found.found.left_out:
         typer.echo(f"Not audited: {words}.")
     for row in rows:

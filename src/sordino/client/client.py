@@ -12,11 +12,12 @@ system, which no message selects.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -42,6 +43,7 @@ from sordino.errors import (
     ConsentMissing,
     InvalidInput,
     LedgerUnavailable,
+    NotAllowed,
     ReportCompacted,
     SordinoError,
 )
@@ -417,11 +419,11 @@ class Client:
         releases = self._compute(membership, "the schedule", lambda: list(membership.everything()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
         standings = self.ledger.charged(self.settings.data.name)
-        fits, unprotected, refusal = self._compute(
-            membership, "the offer", lambda: _foresee(standings, schedule, membership.destination)
-        )
-        if refusal is not None and not fits and not agreed:
-            raise refusal
+        ahead = self._compute(membership, "the offer", lambda: _foresee(standings, schedule, membership.destination))
+        if ahead.refusal is not None and not ahead.fits and not agreed:
+            reason = Reason.CONSENT if isinstance(ahead.refusal, ConsentMissing) else Reason.BUDGET
+            all_lacking = list(dict.fromkeys([ahead.refusal, *ahead.lacking]))
+            raise Refused(reason, f"{ahead.refusal.why}: {self._remedy(all_lacking)}")
         spent = tuple(RoundReleases(round, (own,), ((0,),)) for round, own in releases)
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
@@ -432,8 +434,8 @@ class Client:
         records = self.records(membership.invitation.shape)
         unreadable = records.left_out[0] if records.left_out and not len(records) else ""
         return Offer(
-            membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets, caveats, *aside,
-            unreadable,
+            membership.invitation, spent, delta, ahead.fits, rounds, ahead.unprotected, agreed, pinned, budgets,
+            caveats, *aside, unreadable, self._remedy(ahead.lacking), isinstance(ahead.refusal, ConsentMissing),
         )  # fmt: skip
 
     # --- answering
@@ -522,9 +524,9 @@ class Client:
             case Refused():
                 refused = error
             case BudgetExceeded():
-                refused = Refused(Reason.BUDGET, f"{error} (a client's budget is set in its client.toml)")
+                refused = Refused(Reason.BUDGET, f"{error.why}: {self._remedy([error])}")
             case ConsentMissing():
-                refused = Refused(Reason.CONSENT, f"{error} (a client's consents are set in its client.toml)")
+                refused = Refused(Reason.CONSENT, f"{error.why}: {self._remedy([error])}")
             case ReportCompacted():
                 refused = Refused(Reason.COMPACTED, f"{error} (keep.reports_days in client.toml says for how long)")
             case Overran():
@@ -535,6 +537,23 @@ class Client:
                 refused = Refused(Reason.UNAVAILABLE, f"{type(error).__name__}: {error}")
         self.log(f"refused {what}: {refused}")
         return refused
+
+    def _remedy(self, errors: Sequence[NotAllowed]) -> str:
+        """Where the owner allows what was refused: in client.toml, which governs one name, or else in the ledger."""
+        own, found, kinds = self.settings.data.name, dict[str, None](), list[str]()
+        for error in errors:
+            if error.dataset not in ("", own):
+                path = self.folder / "ledger.sqlite"
+                found[error.command.replace("PATH DATASET", f"{path} {error.dataset}")] = None
+            elif isinstance(error, BudgetExceeded):
+                second = " or summed_budget.limit" if self.settings.summed_budget else ""
+                found[f"budget.limit{second} in client.toml"] = None
+            elif error.what is None:
+                found["consents.claimed = true in client.toml"] = None
+            else:
+                kinds.append(json.dumps(error.what, ensure_ascii=False))
+        listed = [f"add {', '.join(kinds)} to consents.unproven in client.toml"] * bool(kinds)
+        return "; ".join([*found, *listed])
 
     def _member(self, federation: str) -> Membership:
         """This client's part in a federation that its owner agreed to."""
@@ -1006,22 +1025,53 @@ class Client:
             self._locked = True
 
 
+@dataclass(frozen=True)
+class _Foresight:
+    """What becomes of a schedule."""
+
+    fits: int  #: rounds that budget and consents allow
+    unprotected: tuple[str, ...]  #: kinds of release in them that have no proof
+    refusal: NotAllowed | None  #: of the first round that does not fit
+    lacking: tuple[ConsentMissing, ...]  #: one for each kind of release that lacks a consent, in all rounds
+
+
 def _foresee(
     standings: Mapping[str, Standing], schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
-) -> tuple[int, tuple[str, ...], SordinoError | None]:
-    """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
+) -> _Foresight:
     fits, kinds, own = 0, dict[str, None](), next(iter(standings))
+    refusal: NotAllowed | None = None
+    lacking: dict[tuple[str, str | None], ConsentMissing] = {}
     for round, releases in schedule:
         for release in releases:
             try:
-                after = admit_all(standings, release, destination)
-            except (BudgetExceeded, ConsentMissing) as error:
-                return fits, tuple(kinds), error
-            if after[own].unprotected > standings[own].unprotected:
-                kinds[release.what] = None
-            standings = after
-        fits += round > 0
-    return fits, tuple(kinds), None
+                standings, before = _admitted(standings, release, destination, lacking), standings
+            except BudgetExceeded as error:
+                refusal = refusal or error
+            else:
+                if refusal is None and not lacking and standings[own].unprotected > before[own].unprotected:
+                    kinds[release.what] = None
+            refusal = refusal or next(iter(lacking.values()), None)
+        fits += round > 0 and refusal is None
+    return _Foresight(fits, tuple(kinds), refusal, tuple(lacking.values()))
+
+
+def _admitted(
+    standings: Mapping[str, Standing],
+    release: Release,
+    destination: Destination,
+    lacking: dict[tuple[str, str | None], ConsentMissing],
+) -> Mapping[str, Standing]:
+    """The standings after a release, as if the owner had given every consent; those not given are noted."""
+    while True:
+        try:
+            return admit_all(standings, release, destination)
+        except ConsentMissing as error:
+            lacking[error.dataset, error.what] = error
+            asked = standings[error.dataset]
+            given = replace(asked.consents, claimed=True)
+            if error.what is not None:
+                given = replace(asked.consents, unproven=asked.consents.unproven | {error.what})
+            standings = {**standings, error.dataset: replace(asked, consents=given)}
 
 
 def _evaluations_of(federation: str) -> str:

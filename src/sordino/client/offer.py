@@ -29,6 +29,8 @@ class Offer:
     set_aside: float = 0.0  #: share of the records that are set aside for private evaluation
     evaluations: int = 0  #: how often these are counted
     unreadable: str = ""  #: why none of the owner's records takes part, where there are some: for the owner alone
+    lacking: str = ""  #: how to give the consents that the schedule lacks; empty where it has them all
+    consent_stops: bool = False  #: whether a consent, and no budget, is what the first round that does not fit lacks
 
     @cached_property
     def statement(self) -> Statement:
@@ -44,7 +46,13 @@ class Offer:
             "Compare it with what the coordinator tells you in person."
         )
         allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
+        allow = "consents allow" if self.consent_stops else allow
         lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
+        if self.lacking:
+            lines.append(
+                "What nothing proves stays here without your consent. To give it for the whole schedule: "
+                f"{self.lacking}."
+            )
         if self.evaluations:
             lines.append(
                 f"About {self.set_aside:.0%} of your records are set aside, by a public rule, and never trained on. "

@@ -116,7 +116,7 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
     """
     if standing.account is None:
         raise BudgetExceeded(
-            "there is no budget, so nothing may leave. Set one: sordino ledger budget PATH DATASET --epsilon E"
+            "there is no budget, so nothing may leave. Set one", "sordino ledger budget PATH DATASET --epsilon E"
         )
     if isinstance(release.composition, Derived):
         return replace(standing, releases=standing.releases + 1)
@@ -160,7 +160,8 @@ def _require_consent_to_claims(budget: Budget, consents: Consents) -> None:
     if budget.basis == "claimed" and not consents.claimed:
         raise ConsentMissing(
             "the budget counts claimed epsilons, which nothing proves, and the owner has not agreed to that. "
-            "Use a proven budget, or agree: sordino ledger consent PATH DATASET --claimed"
+            "Use a proven budget, or agree",
+            "sordino ledger consent PATH DATASET --claimed",
         )
 
 
@@ -176,7 +177,9 @@ def _require_consent_to_unproven(
     raise ConsentMissing(
         f"{release.what!r} has no finite epsilon in the budget's terms "
         f"({terms(budget)}){because}.{hint} Nothing was recorded and nothing may leave. Leave it out, or let "
-        f"it go unprotected: sordino ledger consent PATH DATASET --unproven {release.what!r}"
+        "it go unprotected",
+        f"sordino ledger consent PATH DATASET --unproven {release.what!r}",
+        release.what,
     )
 
 
@@ -186,7 +189,8 @@ def _exceeded(account: Account, release: Release, asked: float, together: float)
         f"{release.what!r} asks for epsilon {asked:.6g}; {account.spent:.6g} of "
         f"{budget.limit:.6g} is spent and {account.remaining:.6g} is left; with it {together:.6g} would be spent "
         f"({terms(budget)}). Nothing was recorded and nothing may leave. Ask the federation for a smaller epsilon or "
-        "fewer rounds, or raise the budget: sordino ledger budget PATH DATASET --epsilon E"
+        "fewer rounds, or raise the budget",
+        "sordino ledger budget PATH DATASET --epsilon E",
     )
 
 
@@ -1191,7 +1195,8 @@ def _about(dataset: str, own: str | None = None) -> Iterator[None]:
         yield
     except (BudgetExceeded, ConsentMissing) as error:
         why = f", which has one account with {own!r} (unless you declare them disjoint: docs/ledger.md)"
-        raise type(error)(f"data set {dataset!r}{why if own not in (None, dataset) else ''}: {error}") from None
+        about = f"data set {dataset!r}{why if own not in (None, dataset) else ''}"
+        raise type(error)(f"{about}: {error.why}", error.command, error.what, dataset) from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
