@@ -335,11 +335,17 @@ def test_an_exchange_that_may_move_a_record_needs_a_figure_for_a_removed_one() -
     client = Guarantee(SERVER, Adjacency.CLIENT, Pure(3.0), "why")
     label = Guarantee(SERVER, Adjacency.LABEL, Pure(0.2), "why")
     none = Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, Infinite("no proof"), "none")
-    for fine in ((replaced, added), (added,), (label,)):
+    for fine in ((replaced, added), (added,)):
         assert with_sides(_release(*fine)) == _release(*fine)
     assert with_sides(_release(replaced, client)).guarantees[0].loss == client.loss
     assert with_sides(_release(replaced, none, client)).guarantees[0].loss == client.loss
-    for lacking in ((replaced,), (replaced, none), (replaced, replace(none, adjacency=Adjacency.CLIENT))):
+    assert with_sides(_release(label, client)).guarantees[0].loss == client.loss
+    for lacking in (
+        (label, added),
+        (replaced,),
+        (replaced, none),
+        (replaced, replace(none, adjacency=Adjacency.CLIENT)),
+    ):
         assert isinstance(with_sides(_release(*lacking)).guarantees[0].loss, Infinite)
 
 

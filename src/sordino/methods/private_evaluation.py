@@ -369,14 +369,17 @@ def with_sides(release: Release) -> Release:
 
     Others are set aside or held out by a hash of themselves, or left out of files because they cannot be read.
 
-    For a record that is added or removed nothing changes, nor for a label, which no hash is of. An exchange may take a
-    record out of training without another in its place. So its figure stands only where a finite one for a removed
-    record, which is never larger, stands beside it. Else it is that of the whole client, where that is finite.
+    For a record that is added or removed nothing changes. An exchange may take a record out of training without another
+    in its place. So its figure stands only where a finite one for a removed record, which is never larger, stands
+    beside it. Else it is that of the whole client, where that is finite. So is that of a label: hashes are of it, too.
     """
     finite = {(own.adversary, own.adjacency): own for own in release.guarantees if not isinstance(own.loss, Infinite)}
 
     def moved(own: Guarantee) -> Guarantee:
-        if own.adjacency is not Adjacency.RECORD_REPLACE or (own.adversary, Adjacency.RECORD_ADD_REMOVE) in finite:
+        removed = (own.adversary, Adjacency.RECORD_ADD_REMOVE) in finite
+        if own.adjacency is not Adjacency.LABEL and (own.adjacency is not Adjacency.RECORD_REPLACE or removed):
+            return own
+        if isinstance(own.loss, Infinite):
             return own
         if (client := finite.get((own.adversary, Adjacency.CLIENT))) is not None:
             return replace(client, adjacency=own.adjacency)
