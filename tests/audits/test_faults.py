@@ -56,6 +56,9 @@ BY = {
     "DP-SGD: sampling rate x 1.02": "sampling threshold",
     "two names of one row have two budgets": "guarantee",
     "DP-SGD: one record silences a silo": "neighbours",
+    "one line decides the column of the class": "neighbours",
+    "more classes than sums are exact for": "neighbours",
+    "the Gaussian curve rounded to nearest": "guarantee",
     "records computed where they lie in memory": "neighbours",
 }
 

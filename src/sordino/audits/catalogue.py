@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sordino.audits import channels, evaluation, training
+from sordino.audits import channels, evaluation, one_record, training
 from sordino.audits.inspection import Subject
 from sordino.audits.mechanisms import fresh_keys
 from sordino.errors import InvalidInput
@@ -12,8 +12,10 @@ from sordino.mechanisms import Mechanism, mechanisms
 from sordino.mechanisms.cases import Case
 
 PROGRAMS: dict[str, Callable[[], list[Subject]]] = {
+    "account": one_record.account,
     "dp-sgd": training.dp_sgd,
     "keys": fresh_keys,
+    "one-record": one_record.one_record,
     "private-evaluation": evaluation.private_evaluation,
     "secure-sum": channels.secure_sum,
     "shuffler": channels.shuffler,

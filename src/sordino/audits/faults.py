@@ -18,9 +18,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 from torch import Tensor, zeros_like
 
-from sordino.audits import channels, evaluation, training
+from sordino.audits import channels, evaluation, one_record, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
 from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
@@ -28,7 +29,7 @@ from sordino.channels import secagg
 from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Shuffled
 from sordino.errors import BudgetExceeded
-from sordino.learning import draws, private_sgd
+from sordino.learning import draws, own_data, private_sgd, tasks
 from sordino.learning.alone import ALIGNMENT, Alone
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
@@ -63,7 +64,7 @@ TOO_LARGE = 1e5  #: values at which a broken training fails
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 Columns = int | slice | list[int]
 Function = Callable[..., Any]
-Break = Callable[[Function], Function]  #: the honest function -> what takes its place
+Break = Callable[[Any], Any]  #: the honest function or number -> what takes its place
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,6 +505,42 @@ def _budget_for_each_name() -> list[Subject]:
     return [subject(Specimen("gaussian", together, SMALL, promised, DELTA))]
 
 
+def _likely_label() -> list[Subject]:
+    """The column of the class is the last of which every line holds a class."""
+
+    def broken(honest: Function) -> Function:
+        def read(path: str, **settings: Any) -> Any:
+            header, *lines = (line.split(",") for line in Path(path).read_text(encoding="utf-8").splitlines())
+            columns = [[line[k] for line in lines if len(line) == len(header)] for k in range(len(header))]
+            likely = [name for name, cells in zip(header, columns, strict=True) if {*cells} <= {*settings["classes"]}]
+            return honest(path, **(settings | {"label": (likely or header)[-1]}))
+
+        return read
+
+    return _while_broken(one_record.one_record()[:1], own_data, "from_csv", broken)
+
+
+def _many_classes() -> list[Subject]:
+    """A linear head takes more classes than sums of exponentials are exact for."""
+    return _while_broken(one_record.one_record()[1:], tasks, "MOST_CLASSES", lambda honest: 20_000)
+
+
+def _rounded_curve() -> list[Subject]:
+    """delta as a difference of two nearly equal numbers, rounded to nearest."""
+
+    def broken(honest: Function) -> Function:
+        return lambda mu, epsilon: (
+            0.5
+            * np.exp(-(((epsilon / mu - mu / 2) / np.sqrt(2)) ** 2))
+            * (
+                special.erfcx((epsilon / mu - mu / 2) / np.sqrt(2))
+                - special.erfcx((epsilon / mu + mu / 2) / np.sqrt(2))
+            )
+        )
+
+    return _while_broken(one_record.account(), accountant, "gaussian_delta", broken)
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault("noise halved", "gaussian", lambda: _noise(_scaled(0.5))),
     Fault("noise x 0.9", "gaussian", lambda: _noise(_scaled(0.9))),
@@ -548,4 +585,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("two names of one row have two budgets", "ledger", _budget_for_each_name),
     Fault("DP-SGD: one record silences a silo", "training", _silenced),
     Fault("records computed where they lie in memory", "private evaluation", _where_they_lie),
+    Fault("one line decides the column of the class", "tables", _likely_label),
+    Fault("more classes than sums are exact for", "linear head", _many_classes),
+    Fault("the Gaussian curve rounded to nearest", "account", _rounded_curve),
 )

@@ -30,9 +30,9 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[MECHANISM|RUN]",
-            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, dp-sgd, keys, "
-            "private-evaluation, secure-sum or shuffler (all if left out); your own as package.module:Class; or a "
-            "run's folder, such as runs/quickstart.",
+            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, account, dp-sgd, "
+            "keys, one-record, private-evaluation, secure-sum or shuffler (all if left out); your own as "
+            "package.module:Class; or a run's folder, such as runs/quickstart.",
         ),
     ] = None,
     epsilon: Annotated[
