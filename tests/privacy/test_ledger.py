@@ -555,6 +555,33 @@ def test_a_line_of_noise_that_was_shared_in_a_sum_without_a_modulus_counts_as_on
         assert server < spent(again)[1] < spent(again)[0]
 
 
+def test_a_false_figure_in_a_sum_is_charged_where_the_report_alone_has_none_whatever_its_owner_consented_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consent was to a report that the server sees, not to the sum: the second budget never opens as empty."""
+    second = Budget(limit=9.0, delta=1e-5, adjacency=RECORD, adversary=summed(7))
+    alone = Guarantee(SERVER, RECORD, Infinite("too faint"), "none")
+
+    def faint(name: str, modulus: int | None) -> Release:
+        return replace(shared_noise(modulus), id=name, guarantees=(alone, shared_noise(modulus).guarantees[1]))
+
+    with Ledger.create(path) as ledger, monkeypatch.context() as before:
+        before.setattr(guarantee, "_without_false_sums", lambda given: given)
+        ledger.set_budget("wards", replace(second, adversary=SERVER))
+        ledger.set_summed_budget("wards", second)
+        ledger.set_consent("wards", "gradient", granted=True)
+        ledger.record(key(0), faint("a", None), b"1", pinned=True)
+        assert 0 < spent(ledger)[1] < 9
+    with Ledger.open(path) as again:
+        assert spent(again) == (0, math.inf)
+        with pytest.raises(BudgetExceeded):
+            again.record(key(1), faint("b", 20), b"2", pinned=True)
+        again.set_summed_budget("wards", replace(second, limit=20.0))
+        assert spent(again)[1] == math.inf, "recounted, too"
+        again.set_summed_budget("wards", None)
+        again.record(key(1), faint("b", 20), b"2", pinned=True)  # what the owner consented to goes on without it
+
+
 def test_whoever_knows_heads_cannot_try_reports_until_one_fits(tmp_path: Path) -> None:
     """Two ledgers with one identity, and the same report in the same second: their heads differ all the same."""
     with Ledger.create(tmp_path / "one") as ledger:

@@ -227,6 +227,26 @@ def test_a_statement_of_an_older_version_opens_and_says_the_same() -> None:
     assert len(packed["sentences"]) == len(written["sentences"])
 
 
+def test_a_statement_of_an_older_version_says_no_more_of_shared_noise_than_of_the_report_alone() -> None:
+    """It was false in sums without a modulus, and a run's folder may be compared without computing it again."""
+    record, replaced = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE
+    given = (
+        Guarantee(SERVER, record, GaussianLoss(1.0), "one silo's"),
+        Guarantee(summed(9), record, GaussianLoss(0.3), "nine silos'", 20),
+        Guarantee(summed(9), replaced, GaussianLoss(0.6), "nine silos'", 20),
+    )
+    bits = Guarantee(summed(9), Adjacency.CLIENT, RandomizedBit(2**30, 4), "counts")
+    now = statement_of([Release("a", "data", "sum", given), Release("b", "data", "bits", (*given[:1], bits))])
+    packed = json.loads(json.dumps(to_json(now)))
+    assert packed.pop("version") == 2
+    stated = {(row.adversary, row.adjacency): row for row in now.rows}
+    read = {(row.adversary, row.adjacency): row for row in Statement.from_json(packed).rows}
+    sums = read.pop((summed(9), record))
+    assert sums.proven == read[SERVER, record].proven > stated[summed(9), record].proven
+    assert read.pop((summed(9), replaced)).proven == math.inf
+    assert read.items() <= stated.items()
+
+
 @pytest.mark.parametrize("damage", [{"rows": [{}]}, {"rows": None}, {"delta": "x"}, {"silent": 3}])
 def test_a_damaged_statement_is_refused(damage: dict[str, object]) -> None:
     packed = {**statement_of(uploads(1, 10)).to_json(), **damage}

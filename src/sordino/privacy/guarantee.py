@@ -284,6 +284,9 @@ class Derived:
 Composition = Sequential | ParallelByRecord | Derived
 
 
+NO_MODULUS = Infinite("a finite figure in a sum without a modulus was false, and the report alone has none")
+
+
 def _without_false_sums(given: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
     """The guarantees, those of a sum without a modulus as weak as those of the report in it.
 
@@ -299,8 +302,8 @@ def _without_false_sums(given: tuple[Guarantee, ...]) -> tuple[Guarantee, ...]:
         counted = isinstance(own.loss, (RandomizedBit, Infinite))  # how many bits are one, a sum does not hide
         if own.adversary.kind != "summed" or own.modulus is not None or counted:
             return own
-        if single is None:
-            return Guarantee(own.adversary, own.adjacency, Infinite("the sum has no modulus"), "none")
+        if single is None or isinstance(single.loss, Infinite):
+            return Guarantee(own.adversary, own.adjacency, NO_MODULUS, "none")
         return own if single.loss == own.loss else Guarantee(own.adversary, own.adjacency, single.loss, single.basis)
 
     return tuple(map(sound, given))
@@ -338,6 +341,11 @@ class Release:
     def protects_records(self) -> bool:
         """True if something finite is proven of single records."""
         return any(own.adjacency.of_records and not isinstance(own.loss, Infinite) for own in self.guarantees)
+
+    @property
+    def has_lost_figure(self) -> bool:
+        """True if it once had a finite figure in a sum, and has none now: nobody consented to that."""
+        return any(own.loss == NO_MODULUS for own in self.guarantees)
 
     def unproven_of_records(self, why: str) -> Release:
         """The same release with nothing proven of single records."""

@@ -107,6 +107,12 @@ def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE)
     return Account.opening(budget).after(release, destination).spent
 
 
+def _is_unproven(budget: Budget, release: Release, destination: Destination) -> bool:
+    """True if nothing proves a cost, so that consent decides; a figure that turned out to be false is charged."""
+    charged = budget.adversary.kind == "summed" and release.has_lost_figure
+    return not charged and math.isinf(cost(budget, release, destination))
+
+
 def admit(standing: Standing, release: Release, destination: Destination) -> Standing:
     """The standing after `release`, if it may leave; else `BudgetExceeded` or `ConsentMissing` with the remedy.
 
@@ -147,7 +153,7 @@ def admit_all(standings: Mapping[str, Standing], release: Release, destination: 
 def _charge(account: Account, consents: Consents, release: Release, destination: Destination) -> Account | None:
     """The account with this release in it; None where nothing proves a cost and the owner consents to that."""
     asked = cost(account.budget, release, destination)
-    if math.isinf(asked):
+    if _is_unproven(account.budget, release, destination):
         _require_consent_to_unproven(account.budget, consents, release, destination)
         return None
     after = account.after(release, destination)
@@ -544,7 +550,7 @@ class _Book:
                         standing, lost = self.standing(name), release.id in unprotected
                         agreed = _is_agreed(standing, name, release, lost)
                         if name != key.dataset:
-                            lost = agreed and _is_unproven(standing, release, event.destination)
+                            lost = agreed and _lacks_proof(standing.account, release, event.destination)
                         self.standings[name] = _absorb(standing, release, event.destination, lost, agreed)
 
     def recounted(self, dataset: str, standing: Standing) -> Standing:
@@ -553,7 +559,7 @@ class _Book:
         after = Standing(account, standing.consents, summed=summed)
         for release, destination, unprotected in self.history(dataset):
             agreed = _is_agreed(after, dataset, release, unprotected)
-            after = _absorb(after, release, destination, agreed and _is_unproven(after, release, destination), agreed)
+            after = _absorb(after, release, destination, agreed and _lacks_proof(account, release, destination), agreed)
         return after
 
 
@@ -565,8 +571,8 @@ def _is_agreed(standing: Standing, dataset: str, release: Release, unprotected: 
     return unprotected or release.dataset == dataset or release.what in standing.consents.unproven
 
 
-def _is_unproven(standing: Standing, release: Release, destination: Destination) -> bool:
-    return standing.account is not None and math.isinf(cost(standing.account.budget, release, destination))
+def _lacks_proof(account: Account | None, release: Release, destination: Destination) -> bool:
+    return account is not None and _is_unproven(account.budget, release, destination)
 
 
 def _absorb(
@@ -574,11 +580,7 @@ def _absorb(
 ) -> Standing:
     """Count what has left already: no rule can call it back."""
     summed = standing.summed
-    if (
-        summed is not None
-        and destination.pinned
-        and not (agreed and math.isinf(cost(summed.budget, release, destination)))
-    ):
+    if summed is not None and destination.pinned and not (agreed and _lacks_proof(summed, release, destination)):
         summed = summed.after(release, destination)
     standing = replace(standing, releases=standing.releases + 1, summed=summed)
     if unprotected:

@@ -18,7 +18,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.accountant import Composed, bit_epsilon, compose, implies
 from sordino.privacy.amplification import SMALLEST_DELTA, Interval, shuffled_bits
 from sordino.privacy.guarantee import (
+    NO_MODULUS,
     SERVER,
     Adjacency,
     Adversary,
@@ -58,6 +59,7 @@ _ADJACENCIES = (
 )
 _ADVERSARIES = ("server", "shuffled", "summed", "model reader")
 _PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record
+_VERSION = 2  #: of statement.json; before, sums of shared noise had false figures
 _SIMULATED = "This was a simulation."  #: how a sentence begins by which older files say that a run was simulated
 
 
@@ -386,6 +388,7 @@ class Statement:
     def to_json(self) -> dict[str, object]:
         """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
         packed: dict[str, object] = {
+            "version": _VERSION,
             "title": self.title,
             "delta": self.delta,
             "rows": [row.to_json() for row in self.rows],
@@ -403,8 +406,9 @@ class Statement:
         try:
             silent, planned = packed.get("silent"), packed.get("planned")
             told = any(sentence.startswith(_SIMULATED) for sentence in packed.get("sentences", ()))
+            rows = tuple(map(Row.from_json, packed["rows"]))
             return cls(
-                tuple(map(Row.from_json, packed["rows"])),
+                rows if packed.get("version", 1) >= _VERSION else _without_false_sums(rows),
                 float(packed["delta"]),
                 str(packed["title"]),
                 None if silent is None else ClientSet.from_json(silent),
@@ -414,6 +418,22 @@ class Statement:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"statement.json is damaged or of another version: {error!r}") from None
+
+
+def _without_false_sums(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows of an older version; what it said of noise shared in a sum holds of the report alone (`Release`)."""
+    alone = {(row.adjacency, row.who): row for row in rows if row.adversary == SERVER}
+
+    def sound(row: Row) -> Row:
+        counted = {name for name, _ in row.losses} == {RandomizedBit.__name__}
+        if row.adversary.kind != "summed" or counted or math.isinf(row.proven):
+            return row
+        if (single := alone.get((row.adjacency, row.who))) is None:
+            why = (NO_MODULUS.why,)
+            return replace(row, proven=math.inf, pure=math.inf, basis=("none",), unproven=why, supported=False)
+        return replace(single, adversary=row.adversary, audited=row.audited)
+
+    return tuple(map(sound, rows))
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
