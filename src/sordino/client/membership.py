@@ -45,6 +45,10 @@ OWN_PARTS = (
     "own code has a part in what this client computes, in its own process, where one record could make it end that "
     "process or send something else than is stated: take a method and parts that Sordino ships"
 )
+TOGETHER = (
+    "records' gradients or features are computed several at a time, where one may change the last bits of another: "
+    "the proof needs them one at a time on a processor (execution=LOOP), or a linear model on exact features"
+)
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
 
@@ -194,7 +198,7 @@ class Membership:
         """What a report on this plan tells of this client, under the owner's name for the data."""
         own = self._releases(plan)[self.group]
         if not self.method.computes_records_apart(self._bench):
-            own = tuple(_unproven(release) for release in own)
+            own = tuple(release.without_proof(TOGETHER) for release in own)
         return self._own(own)
 
     def _own(self, releases: Sequence[Release]) -> tuple[Release, ...]:
@@ -202,7 +206,7 @@ class Membership:
         own = tuple(replace(release, dataset=self._dataset) for release in releases)
         for applies, why in ((self._reads_by_own_code, OWN_READER), (self._runs_own_code, OWN_PARTS)):
             if applies:
-                return tuple(release.unproven_of_records(why) for release in own)
+                return tuple(release.without_proof(why) for release in own)
         return own if self._origin == "known" else tuple(map(with_sides, own))
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
@@ -387,16 +391,6 @@ def weights_of(recipe: Recipe) -> str | None:
     """The file of the frozen network that a recipe makes features with; None where there is none."""
     weights: str | None = getattr(getattr(recipe.method, "extractor", None), "weights", None)
     return weights
-
-
-def _unproven(release: Release) -> Release:
-    """The same release without a proof, for gradients or features that are computed several records at a time."""
-    why = (
-        "records' gradients or features are computed several at a time, where one may change the last bits of another: "
-        "the proof needs them one at a time on a processor (execution=LOOP), or a linear model on exact features"
-    )
-    lost = tuple(replace(g, loss=Infinite(why), basis="none") for g in release.guarantees)
-    return replace(release, guarantees=lost)
 
 
 def _canonical(value: object) -> str:

@@ -347,6 +347,11 @@ class Release:
         """True if it once had a finite figure in a sum, and has none now: nobody consented to that."""
         return any(own.loss == NO_MODULUS for own in self.guarantees)
 
+    def without_proof(self, why: str) -> Release:
+        """The same release with nothing proven at all."""
+        lost = Infinite(why)
+        return replace(self, guarantees=tuple(replace(own, loss=lost, basis="none") for own in self.guarantees))
+
     def unproven_of_records(self, why: str) -> Release:
         """The same release with nothing proven of single records."""
         lost = Infinite(why)
