@@ -14,7 +14,8 @@ from sordino.client.settings import Settings
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples
 from sordino.privacy.guarantee import Budget
-from sordino.privacy.ledger import DisjointChanged
+from sordino.privacy.ledger import DisjointChanged, Ledger
+from sordino.storage.files import InUse
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, plans, signed
 
@@ -59,7 +60,7 @@ def test_equal_rows_have_equal_fingerprints_and_others_have_not():
 def test_the_file_is_small_its_owners_alone_and_holds_no_row(tmp_path):
     rng = np.random.default_rng(1)
     many = Examples(rng.random((20_000, 8), dtype=np.float32), np.zeros(20_000, np.int64))
-    known = KnownRows(tmp_path / "rows.sqlite")
+    known = KnownRows(tmp_path / "rows.sqlite", Ledger.create(tmp_path / "ledger.sqlite"))
     known.add("wards", many, lambda: 7)
     known.add("wards", many.take(np.arange(10)), lambda: 9)
     known.add("beds", many.take(np.arange(19_990, 20_000)), lambda: 3)
@@ -78,7 +79,7 @@ def test_the_file_is_small_its_owners_alone_and_holds_no_row(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "rows.sqlite").write_bytes(b"something else" * 100)
     with pytest.raises(InvalidInput, match=r"rows\.sqlite"):
-        KnownRows(tmp_path / "rows.sqlite").since("wards")
+        KnownRows(tmp_path / "rows.sqlite", Ledger.create(tmp_path / "ledger.sqlite")).since("wards")
 
 
 # --- names
@@ -171,8 +172,9 @@ def test_rows_that_get_into_the_file_later_are_left_out_and_stop_nothing(tmp_pat
             assert len(records.left_out) == 1 and "WARNING" in (folder / "log.txt").read_text()
             with pytest.raises(InvalidInput, match="1 row of second is, or was, also under first"):
                 client.require_disjoint_rows()  # as its owner joins by hand
-            assert client.ledger.disjoint_from("second") == ["first"]
-    assert KnownRows(folder / "rows.sqlite").common("second", [], ["first"]) == {}
+            assert client.ledger.disjoint_from("second").keys() == {"first"}
+    with Client.open(folder) as client:
+        assert client._known_rows.common("second", [], ["first"]) == {}
 
 
 def test_a_row_that_was_used_under_both_names_stays_one(folder):
@@ -261,6 +263,57 @@ def test_an_older_file_of_rows_has_forgotten_some(folder):
             assert client.standing.spent == pytest.approx(spent)
 
 
+@pytest.mark.parametrize("restored", [False, True], ids=["lost", "restored"])
+@pytest.mark.parametrize("declared", [False, True], ids=["declared after", "declared before"])
+def test_without_the_newest_file_of_rows_no_row_gets_a_second_budget(folder, declared, restored):
+    """Rows 20 to 39 leave under "records"; then the file that knows it goes, and they come again under "others"."""
+    older = (folder / "rows.sqlite").read_bytes()
+    if declared:
+        with Client.open(named(folder, "others", "40-59", ["records"])):
+            pass
+        with Client.open(named(folder, "records", disjoint_from=["others"])):
+            older = (folder / "rows.sqlite").read_bytes()
+    with Client.open(named(folder, "records", "20-39", ["others"] if declared else [])) as client:
+        body(client.answer("report", signed(plans()(2))))
+    for path in folder.glob("rows.*"):
+        path.unlink()
+    if restored:
+        (folder / "rows.sqlite").write_bytes(older)
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
+        assert client.standing.spent == pytest.approx(3 * COST), "all that left of these rows"
+
+
+def test_a_file_of_rows_that_is_lost_while_a_client_runs_counts_too(folder):
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:
+        (folder / "rows.sqlite").unlink()
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
+        assert client.standing.spent == pytest.approx(2 * COST)
+
+
+def test_a_second_process_with_other_names_answers_nothing(folder):
+    """Both read the same rows; the first began before the second declared its name disjoint from the first's."""
+    with Client.open(named(folder, "records", "20-39")) as first:
+        with Client.open(named(folder, "others", "20-39", ["records"])) as second:
+            second.join(invitation(name="another").encode())
+            body(second.answer("report", signed(plans(name="another")(1))))
+            assert first.reply("report", signed(plans()(2))).reason == Reason.UNAVAILABLE.value, "it holds the lock"
+        for _ in range(2):
+            assert first.reply("report", signed(plans()(2))).reason == Reason.UNAVAILABLE.value
+    with Client.open(named(folder, "records", "20-39")) as again:
+        assert again.standing.spent == pytest.approx(2 * COST)
+
+
+def test_names_are_not_declared_disjoint_while_a_client_answers(folder):
+    with Client.open(folder) as client:
+        body(client.answer("report", signed(plans()(2))))
+        with pytest.raises(InUse):
+            Client.open(named(folder, "others", "20-39", ["records"]))
+        body(client.answer("report", signed(plans()(2))))
+
+
 def test_what_a_restored_ledger_lacks_is_charged_to_all_names(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "backup")
     with Client.open(folder) as client:
@@ -282,9 +335,8 @@ def test_nothing_of_rows_or_names_is_in_an_answer(folder):
     with Client.open(named(folder, "others", "20-39", ["records"])) as client:
         client.join(invitation(name="another").encode())
         answer = client.answer("report", signed(plans(name="another")(1)))
-    rows = KnownRows(folder / "rows.sqlite")
-    with rows._open() as file:
-        secrets = [file.one("SELECT key FROM own")[0], *(row[0][:8] for row in file.all("SELECT rows FROM names"))]
+        with client._known_rows._open() as file:
+            secrets = [file.one("SELECT key FROM own")[0], *(row[0][:8] for row in file.all("SELECT rows FROM names"))]
     assert not [secret for secret in (*secrets, b"others", b"records") if secret in answer]
 
 

@@ -350,18 +350,18 @@ def test_what_an_old_ledger_cannot_count_for_a_name_stops_that_name(
 
 def test_names_declared_disjoint_have_accounts_of_their_own_from_then_on(path: Path, ledger: Ledger) -> None:
     ledger.set_budget("beds", Budget(limit=1.0))
-    ledger.record(key(0), pure("a", 0.25), b"1")
+    first = ledger.record(key(0), pure("a", 0.25), b"1").sequence
     ledger.set_disjoint("beds", "wards", declared=True)
     ledger.record(key(1), pure("b", 0.75), b"2")
     ledger.record(key(1, dataset="beds"), pure("c", 0.5, "beds"), b"3")
     assert (ledger.standing("wards").spent, ledger.standing("beds").spent) == (1.0, 0.75)
-    assert ledger.disjoint_from("wards") == ["beds"] and ledger.disjoint_from("beds") == ["wards"]
+    assert ledger.disjoint_from("wards") == {"beds": first} and ledger.disjoint_from("beds") == {"wards": first}
     ledger.compact(timedelta(0), unacknowledged=True)
     with Ledger.open(path) as again:
         assert again.standings() == ledger.standings()
         again.set_disjoint("wards", "beds", declared=False)
         assert (again.standing("wards").spent, again.standing("beds").spent) == (1.5, 1.5)
-        assert again.disjoint_from("beds") == []
+        assert again.disjoint_from("beds") == {}
     assert isinstance(ledger.entries()[-1].event, DisjointChanged)
 
 

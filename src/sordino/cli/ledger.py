@@ -50,7 +50,7 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     with Ledger.open(path) as ledger:
         standings, entries, holdings = ledger.standings(), ledger.entries(), ledger.holdings()
         statements = {name: _statement(ledger, name, standing) for name, standing in standings.items()}
-        disjoint = {name: ledger.disjoint_from(name) for name in standings}
+        disjoint = {name: list(ledger.disjoint_from(name)) for name in standings}
     if as_json:
         sets = [
             _standing_as_json(name, standing)
@@ -105,7 +105,7 @@ def _statement(ledger: Ledger, dataset: str, standing: Standing) -> Statement:
     delta = _delta(standing) or 1e-5
     made = Statement.of_groups([(ClientSet(), tuple(own.items()))], delta=delta, title=f"What has left of {dataset}")
     mods = mod_caveats() if any(report.key.federation.startswith(FEDERATION) for report in reports) else ()
-    made = replace(made, caveats=(*mods, *disjoint_caveats(dataset, ledger.disjoint_from(dataset))))
+    made = replace(made, caveats=(*mods, *disjoint_caveats(dataset, list(ledger.disjoint_from(dataset)))))
     budget = standing.budget
     return made if budget is None else replace(made, planned=PlannedFor(budget.adjacency, budget.adversary.kind))
 
@@ -422,6 +422,7 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
         DisjointChanged,
         Opened,
         Released,
+        RowsKept,
         SummedBudgetSet,
     )
 
@@ -440,6 +441,8 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
         case DisjointChanged(dataset, other, after):
             said = "no longer declared disjoint from" if after is None else f"from entry {after + 1} on disjoint from"
             yield dataset, "", "", f"{said} {other}", "", ""
+        case RowsKept(times):
+            yield "", "", "", f"rows under each name written, time {times}", "", ""
         case Compacted() as dropped:
             yield "", "", "", f"bytes of {len(dropped.numbers)} reports dropped ({dropped.size:,} bytes)", "", ""
         case Released(key, releases, unprotected):
@@ -525,6 +528,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
         DisjointChanged,
         Opened,
         Released,
+        RowsKept,
         SummedBudgetSet,
     )
 
@@ -542,6 +546,8 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, ob
             return {**line, "kind": "consent", "dataset": dataset, "to": kind, "what": what, "granted": granted}
         case DisjointChanged(dataset, other, after):
             return {**line, "kind": "disjoint", "dataset": dataset, "other": other, "after": after}
+        case RowsKept(times):
+            return {**line, "kind": "rows", "times": times}
         case Compacted(ranges, size):
             return {**line, "kind": "compaction", "of": ranges, "size": size}
         case Released(key, releases, unprotected, report_sha256, pinned):

@@ -97,7 +97,6 @@ class Client:
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
         self._preparations = Preparations(folder / "prepared")
-        self._known_rows = KnownRows(folder / "rows.sqlite")
         self._memberships: dict[str, Membership] = {}
         self._records: dict[tuple[int, ...], OwnRecords] = {}  # by the shape that was agreed
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
@@ -106,6 +105,7 @@ class Client:
         self._open = ExitStack()
         self._locked = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
+        self._known_rows = KnownRows(folder / "rows.sqlite", self.ledger)
         self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
         self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
         self._release_ids: set[str] = set()  # ids of all releases
@@ -200,6 +200,7 @@ class Client:
                     "Correct them or remove them, and start the client anew"
                 )
             self._know(records)  # before anything leaves
+            self._charge_forgotten_rows()
             self._records[shape] = records
         return self._records[shape]
 
@@ -235,13 +236,26 @@ class Client:
         what is kept from its rounds may be made of the rows of both; or nobody knows from which of them it was, as with
         a lost ledger.
         """
-        known = [self._known_rows.since(name) for name in names]
-        unknown = (
-            self._last_release(name) if since is None else since for name, since in zip(names, known, strict=True)
-        )
         releases = ((at, key.federation) for at, key in self._releases())
         both = (at for at, where in releases if where.endswith(_RESTORED) or self._mixes(where, names))
-        return max(*unknown, *both)
+        return max([self._last_unknown(*names), *both])
+
+    def _last_unknown(self, *names: str) -> int:
+        """The last entry that left before the rows of all these names were known."""
+        known = [self._known_rows.since(name) for name in names]
+        return max(self._last_release(name) if at is None else at for name, at in zip(names, known, strict=True))
+
+    def _charge_forgotten_rows(self) -> None:
+        """Charge to both names what left before the file of rows was lost, or became older than the ledger knows it."""
+        name = self.settings.data.name
+        for other, after in self.ledger.disjoint_from(name).items():
+            if (last := self._last_unknown(name, other)) > after:
+                self._require_lock()
+                self.ledger.set_disjoint(name, other, declared=True, after=last)
+                self.log(
+                    f"WARNING: rows.sqlite is lost, or older than the ledger: it lacks rows of {name} or {other}, so "
+                    f"that all that left up to entry {last} is charged to both"
+                )
 
     def _mixes(self, federation: str, names: Sequence[str]) -> bool:
         answered = self._names_in(federation)
@@ -281,6 +295,18 @@ class Client:
         for records in rows:
             self._know(records)
 
+    def _require_names_as_declared(self) -> None:
+        """Refuse to answer once another process has declared other names disjoint than this one knows.
+
+        With the lock held, none can any more.
+        """
+        if set(self.ledger.disjoint_from(self.settings.data.name)) != set(self.settings.data.disjoint_from):
+            raise Refused(
+                Reason.UNAVAILABLE,
+                "another process of this client, with another client.toml, has declared which names of data are "
+                "disjoint since this one began: start this one anew, and keep one alone",
+            )
+
     def _require_own_federation(self, federation: str) -> None:
         """Refuse to go on with these data where a federation began with others: what is kept of it is made of those."""
         disjoint = set(self.settings.data.disjoint_from)
@@ -297,12 +323,15 @@ class Client:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
         name, standing = self.settings.data.name, self.standing
         declared, others = set(self.ledger.disjoint_from(name)), set(self.settings.data.disjoint_from)
+        if others != declared:
+            self._require_lock()  # no other process answers with the names as they were
         for other in sorted(others - declared):
             self.ledger.set_disjoint(name, other, declared=True, after=self._last_of_both(name, other))
             self.log(f"declared that {name} and {other} have no row in common: each has its own budget")
         for other in sorted(declared - others):
             self.ledger.set_disjoint(name, other, declared=False)
             self.log(f"{name} and {other} are no longer declared disjoint: they have one budget")
+        self._charge_forgotten_rows()
         wanted, had = self.settings.ledger_consents(), standing.consents
         for what in sorted(wanted.unproven - had.unproven):
             self.ledger.set_consent(name, what, granted=True)
@@ -450,6 +479,7 @@ class Client:
         with self.turn:
             try:
                 self._require_lock()
+                self._require_names_as_declared()
                 envelope = self._require_signed(step, message)  # before anything in it is looked at
                 self.turn.wait_for(envelope.federation)
                 self._older_ledger.require_none()

@@ -30,7 +30,7 @@ from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.private_evaluation import private_evaluation, with_sides
 from sordino.methods.upload import Draw
-from sordino.privacy.guarantee import Destination, Infinite, Release
+from sordino.privacy.guarantee import Destination, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.recipe.grammar import origin_of

@@ -2,9 +2,9 @@
 
 A fingerprint is 8 bytes of BLAKE2b, keyed with 32 random bytes of this folder, over a row's features (little-endian
 float32) and its label (float64), as the client reads them, before any federation normalises them. The file has 8 bytes
-for each row of each name. Beside it stands how often it was written: one that is older, as from a backup, has forgotten
-rows, so that no name's rows count as known since then. Two different rows share a fingerprint with a chance of 2^-64. A
-row that was encoded anew, with another scale, order of columns or digit, is another row.
+for each row of each name. The ledger says how often it was written: one that is older, as from a backup, or lost, has
+forgotten rows, so that no name's rows count as known since then. Two different rows share a fingerprint with a chance
+of 2^-64. A row that was encoded anew, with another scale, order of columns or digit, is another row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Examples
-from sordino.storage.files import write_whole
+from sordino.privacy.ledger import Ledger
 from sordino.storage.sqlite import Database
 
 Fingerprints = NDArray[np.uint64]
@@ -38,8 +38,8 @@ _NONE = np.zeros(0, np.uint64)
 class KnownRows:
     """The fingerprints of a client's folder, in one SQLite file for its owner only."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._written = path, path.with_suffix(".written")
+    def __init__(self, path: Path, ledger: Ledger) -> None:
+        self._path, self._ledger = path, ledger
 
     def add(self, name: str, examples: Examples, since: Callable[[], int]) -> None:
         """Keep the rows of a name, with those before them. `since` is the last entry before any of its rows was known.
@@ -55,7 +55,7 @@ class KnownRows:
                     row = name, since() if entry is None else entry, after.astype("<u8").tobytes()
                     file.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", row)
                     (count,) = file.one("SELECT written FROM own")
-                    write_whole(self._written, str(count + 1).encode(), 0o600)  # first: after a power cut, unknown
+                    self._ledger.keep_rows(count + 1)  # first: after a power cut, unknown
                     file.execute("UPDATE own SET written = ?", [count + 1])
 
     def common(self, name: str, examples: Sequence[Examples], others: Sequence[str]) -> dict[str, int]:
@@ -89,19 +89,10 @@ class KnownRows:
             with file.transaction():
                 if file.one("SELECT key FROM own") is None:
                     file.execute("INSERT INTO own VALUES (?, 0)", [secrets.token_bytes(32)])
-                if file.one("SELECT written FROM own")[0] < (written := self._times_written()):
+                if file.one("SELECT written FROM own")[0] < (written := self._ledger.rows_kept):
                     file.execute("UPDATE names SET since = NULL")
                     file.execute("UPDATE own SET written = ?", [written])
             yield file
-
-    def _times_written(self) -> int:
-        """How often the file was written, as is kept outside of it."""
-        try:
-            return int(self._written.read_text("ascii"))
-        except FileNotFoundError:
-            return 0
-        except (OSError, ValueError) as error:
-            raise _refusal(self._written, error) from None
 
 
 def fingerprints(examples: Examples, key: bytes) -> Fingerprints:
@@ -142,7 +133,7 @@ def _key(file: Database) -> bytes:
 def _refusal(path: Path, error: Exception) -> Exception:
     return InvalidInput(
         f"{path}, which says what rows were under each name of your data, cannot be used ({error}): restore it from a "
-        "backup, with the ledger beside it"
+        "backup, or move it away; what left so far then counts for all names"
     )
 
 

@@ -305,6 +305,13 @@ class DisjointChanged:
 
 
 @dataclass(frozen=True)
+class RowsKept:
+    """The file that says which rows were under each name is written for this time: one with fewer lacks rows."""
+
+    times: int
+
+
+@dataclass(frozen=True)
 class Released:
     """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes.
 
@@ -359,7 +366,7 @@ class Compacted:
         return {number for first, last in self.entries for number in range(first, last + 1)}
 
 
-Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | DisjointChanged | Released | Compacted
+Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | DisjointChanged | RowsKept | Released | Compacted
 
 
 @dataclass(frozen=True)
@@ -402,6 +409,8 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "consent", dataset, None, None, None, _json({"what": what, "granted": granted})
         case DisjointChanged(dataset, other, after):
             return "disjoint", dataset, None, None, None, _json({"other": other, "after": after})
+        case RowsKept(times):
+            return "rows", None, None, None, None, _json({"times": times})
         case Compacted(entries, size):
             return "compacted", None, None, None, None, _json({"entries": entries, "size": size})
         case Released(key, releases, unprotected, report_sha256, pinned, salt):
@@ -429,6 +438,8 @@ def _event_of(row: _Row) -> Event:
     if kind == "disjoint":
         after = content["after"]
         return DisjointChanged(str(dataset), content["other"], None if after is None else int(after))
+    if kind == "rows":
+        return RowsKept(int(content["times"]))
     if kind == "compacted":
         return Compacted(tuple((int(first), int(last)) for first, last in content["entries"]), int(content["size"]))
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
@@ -492,6 +503,7 @@ class _Book:
     compacted: set[int] = field(default_factory=set)  #: entries with a report of which only the hash is kept
     #: two names without a row in common -> the last entry that is charged to both all the same
     disjoint: dict[frozenset[str], int] = field(default_factory=dict)
+    rows_kept: int = 0  #: how often the file of rows under each name was written
 
     def standing(self, dataset: str) -> Standing:
         return self.standings.get(dataset, Standing())
@@ -535,6 +547,8 @@ class _Book:
                 self.disjoint |= {} if after is None else {pair: after}
                 for name in pair & self.standings.keys():
                     self.standings[name] = self.recounted(name, self.standings[name])
+            case RowsKept(times):
+                self.rows_kept = times
             case Compacted() as compaction:
                 self.compacted |= compaction.numbers
                 for number in compaction.numbers:
@@ -603,7 +617,7 @@ def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standi
 _APPLICATION_ID = 0x536F7264  # "Sord"
 _FORMAT = 1  #: of a ledger that was never compacted; any Sordino reads it
 _COMPACTED_FORMAT = 2  #: from the first compaction on
-_DISJOINT_FORMAT = 3  #: from the first declaration on that two names have no row in common
+_NAMES_FORMAT = 3  #: from the first rows on that are kept under a name, or the first declaration about names
 _LONGEST_REPORT = 512 * 2**20  # SQLite's own limit for a row is 10^9 bytes
 _SCHEMA = {
     "entries": """CREATE TABLE entries (
@@ -852,8 +866,20 @@ class Ledger:
         with self._transaction("BEGIN IMMEDIATE"):
             last = self._book.sequence if after is None else after
             event = DisjointChanged(dataset, other, last if declared else None)
-            self._raise_format(_DISJOINT_FORMAT)
+            self._raise_format(_NAMES_FORMAT)
             return self._append(event)
+
+    def keep_rows(self, times: int) -> Entry:
+        """Write down, before it happens, that the file of rows under each name is written for this time."""
+        with self._transaction("BEGIN IMMEDIATE"):
+            self._raise_format(_NAMES_FORMAT)
+            return self._append(RowsKept(times))
+
+    @property
+    def rows_kept(self) -> int:
+        """How often the file of rows under each name was written, as far as this ledger knows."""
+        with self._transaction("BEGIN"):
+            return self._book.rows_kept
 
     # -- what leaves
 
@@ -1024,10 +1050,14 @@ class Ledger:
         with self._transaction("BEGIN"):
             return list(self._book.reported(dataset))
 
-    def disjoint_from(self, dataset: str) -> list[str]:
-        """The names that the owner declared to have no row in common with a data set."""
+    def disjoint_from(self, dataset: str) -> dict[str, int]:
+        """The names that have no row in common with a data set: each with the last entry charged to both all the same.
+
+        They are in the order of the alphabet; their owner declared it.
+        """
         with self._transaction("BEGIN"):
-            return sorted(name for pair in self._book.disjoint if dataset in pair for name in pair - {dataset})
+            pairs = self._book.disjoint.items()
+            return dict(sorted((name, after) for pair, after in pairs if dataset in pair for name in pair - {dataset}))
 
     def require_known(self, names: Sequence[str], given_as: str) -> None:
         """Refuse to declare names disjoint that have no budget, consent or release here: one may be misspelt."""
@@ -1141,9 +1171,9 @@ class Ledger:
 
     def _inspect(self) -> None:
         """What must hold before any entry is read: this format, sound pages, our schema."""
-        if (version := self._db.identity[1]) not in range(_FORMAT, _DISJOINT_FORMAT + 1):
+        if (version := self._db.identity[1]) not in range(_FORMAT, _NAMES_FORMAT + 1):
             raise LedgerUnavailable(
-                f"{self.path} has format {version}, this Sordino reads formats {_FORMAT} to {_DISJOINT_FORMAT}: use "
+                f"{self.path} has format {version}, this Sordino reads formats {_FORMAT} to {_NAMES_FORMAT}: use "
                 "the Sordino that wrote it"
             )
         if (found := self._db.one("PRAGMA integrity_check")[0]) != "ok":

@@ -28,7 +28,8 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
         return ()
     return (
         f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "
-        "is its author's word, and nobody here has checked it. An audit can refute it.",
+        "is its author's word, and nobody here has checked it. An audit can refute it. A finite figure takes for "
+        "granted that the code ends no client's process, at whatever record: a real client states none.",
     )
 
 
