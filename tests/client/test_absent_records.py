@@ -22,13 +22,16 @@ from sordino.client.invitation import CommonTerms
 from sordino.client.membership import Membership
 from sordino.client.offer import Offer
 from sordino.client.own_records import OwnRecords
+from sordino.client.refusal import Reason
 from sordino.client.settings import OwnData, Settings
 from sordino.client.socket_service import Service
 from sordino.errors import InvalidInput
 from sordino.learning import evaluation
 from sordino.learning.cohort import CohortTrainer
 from sordino.learning.columns import ColumnSpec
+from sordino.learning.evaluation import Scores
 from sordino.learning.examples import Normalisation
+from sordino.learning.metrics import MetricSpec
 from sordino.learning.own_data import from_csv
 from sordino.learning.stacked_model import StackedModel
 from sordino.learning.tables import ClientReading
@@ -36,9 +39,10 @@ from sordino.methods.aggregation import AggregationSpec
 from sordino.methods.extractors import OrientedExtractor
 from sordino.methods.private_evaluation import EVALUATE
 from sordino.methods.silo_dp import SiloDp
+from sordino.methods.stopping_rules import StoppingSpec
 from sordino.methods.upload import Draw
 from sordino.parts.tables import tag
-from sordino.privacy.guarantee import Infinite
+from sordino.privacy.guarantee import Adjacency, Infinite
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
@@ -712,10 +716,51 @@ def test_own_code_that_reads_records_proves_nothing_of_one_of_them(tmp_path: Pat
         assert (losses == {Infinite}) == infinite
 
 
+@pytest.mark.parametrize("window", [{}, {"rows": "0-19"}, {"train_limit": 20}], ids=["all", "rows", "train_limit"])
+def test_records_taken_by_their_place_have_no_figure_for_one_that_is_removed(
+    tmp_path: Path, window: dict[str, Any]
+) -> None:
+    """It brings another one in: two records differ."""
+    classes = people.read_once("digits").classes
+    lines = [
+        ",".join(map(str, [*values, k % 10])) for k, values in enumerate(np.random.default_rng(1).random((30, 64)))
+    ]
+    taken = []
+    for name, written in (("with.csv", lines), ("without.csv", lines[:5] + lines[6:])):
+        (tmp_path / name).write_text("\n".join(written))
+        data = OwnData(source=str(tmp_path / name), label=64, classes=classes, **window)
+        taken.append(OwnRecords.read(data, tmp_path))
+    first, second = ({x.tobytes() for x in records.examples.x} for records in taken)
+    assert len(first ^ second) == (2 if window else 1)
+    settings = people.settings(budget=RECORDS).model_copy(update={"data": data})
+    member = Membership(replace(people.invitation(COMPUTING["silo"]), shape=(64,)), settings, taken[1])
+    guarantees = [one for _, left in member.schedule() for release in left for one in release.guarantees]
+    infinite = {one.adjacency: isinstance(one.loss, Infinite) for one in guarantees}
+    assert infinite[Adjacency.RECORD_ADD_REMOVE] == bool(window) and not infinite[Adjacency.RECORD_REPLACE]
+
+
 class OwnMean(AggregationSpec):
     """Every report counts alike, by somebody else's word."""
 
     kind: str = tag("own-mean", "every report counts alike")
+
+
+class Share(MetricSpec):
+    """Of one's own: no share at all."""
+
+    kind: str = tag("share", "none")
+
+    def value(self, scores: Scores) -> float:
+        return 0.0
+
+
+class Never(StoppingSpec):
+    """Of one's own: a run goes on."""
+
+    kind: str = tag("never", "never")
+
+    def reason(self, scores: Sequence[float]) -> str | None:
+        return None
 
 
 class Relabelled(SiloDp):
@@ -743,3 +788,28 @@ def test_an_own_method_proves_nothing_of_one_record_however_it_words_its_release
     member = Membership(people.invitation(given), settings, OwnRecords.read(people.settings().data, tmp_path))
     guarantees = [one for _, left in member.schedule() for release in left for one in release.guarantees]
     assert {isinstance(one.loss, Infinite) for one in guarantees if one.adjacency.of_records} == {own == "method"}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"model": {"name": "tests.engine.tiny:Normed", "buffers": "local"}}, {"method.name": f"{__name__}:Relabelled"}],
+)
+def test_own_code_is_none_the_less_for_being_named_as_the_source_too(tmp_path: Path, own: dict[str, Any]) -> None:
+    """Clients do not run a source that a server writes into its terms, and what they do run has the same address."""
+    given = COMPUTING["silo"].with_(own)
+    (address,), honest = given.own_code, people.terms(given)
+    hostile = replace(honest, recipe=honest.recipe.replace('source = "digits"', f'source = "{address}"'))
+    assert hostile != honest
+    with people.client(tmp_path, people.settings(code=[address])) as client, people.refused(Reason.NOT_IN_RECIPE):
+        client.offer(hostile.invitation(0, KEY).encode())
+
+
+@pytest.mark.parametrize("own", [{}, {"method.name": f"{__name__}:Relabelled"}], ids=["server alone", "method too"])
+def test_scores_and_rules_of_the_server_take_nothing_away_and_hide_nothing(own: dict[str, Any]) -> None:
+    server: dict[str, Any] = {
+        "evaluation.metric": {"kind": f"{__name__}:Share"},
+        "rounds.stop": {"kind": f"{__name__}:Never"},
+        "rounds.stop_on": "test",
+    }
+    given = COMPUTING["silo"].with_({**server, **own})
+    assert len(given.own_code) == 2 + len(own) and given.clients_run_own_code == bool(own)

@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 import sordino
 from sordino.cli import app
 from sordino.client.client import Client
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason
 from sordino.learning import datasets
 from sordino.mechanisms import two_point
 from sordino.parts import registry
@@ -74,7 +74,9 @@ def said(*words: str | Path) -> dict | list:
     return json.loads(result.stdout)
 
 
-def test_a_copy_of_the_two_point_file_runs_resumes_is_planned_audited_accounted_and_sent_by_flower(foreign, tmp_path):
+def test_a_copy_of_the_two_point_file_runs_is_planned_and_audited_and_leaves_a_real_client_without_a_proof(
+    foreign, tmp_path
+):
     shipped = people.recipe()
     recipe = shipped.override([f"method.mechanism.name={NAME}"])
     assert recipe.own_code == (ADDRESS,)
@@ -103,22 +105,22 @@ def test_a_copy_of_the_two_point_file_runs_resumes_is_planned_audited_accounted_
     of_the_run = said("audit", tmp_path / "whole", "--trials", "2000")
     assert not of_the_run["violated"] and {row["mechanism"] for row in of_the_run["rows"]} == {NAME}
 
-    # ledger: whoever did not list the code declines; whoever did spends the budget, and no more
-    invited, plans = people.invitation(recipe).encode(), people.plans(recipe)
-    with people.client(tmp_path / "careful") as careful, pytest.raises(Refused) as caught:
-        careful.offer(invited)
-    assert caught.value.reason is Reason.CONSENT
-    with people.client(tmp_path / "willing", people.settings(limit=2.5 * people.COST, code=[ADDRESS])) as willing:
-        willing.join(invited)
-        replies = [willing.reply("report", people.signed(plans(round), given=recipe)) for round in (1, 2, 3)]
-    assert [reply.fine for reply in replies[:2]] == [True, True] and replies[2].reason
-    with Client.open(tmp_path / "willing") as again:
-        assert again.standing.spent == pytest.approx(2 * people.COST)
-        assert sum(isinstance(entry.event, Released) for entry in again.ledger.entries()) == 2
+    # ledger: whoever did not list the code declines, and so does who did, until the owner lets it leave without a proof
+    invited, plans, willing = people.invitation(recipe).encode(), people.plans(recipe), {"code": [ADDRESS]}
+    for name, consents in (("careful", {}), ("willing", willing)):
+        with people.client(tmp_path / name, people.settings(**consents)) as client, people.refused(Reason.CONSENT):
+            client.join(invited)
+    willing["unproven"] = ["model update"]
+    with people.client(tmp_path / "unproven", people.settings(**willing)) as client:
+        client.join(invited)
+        assert all(client.reply("report", people.signed(plans(round), given=recipe)).fine for round in (1, 2, 3))
+    with Client.open(tmp_path / "unproven") as again:
+        assert (again.standing.spent, again.standing.unprotected) == (0, 3)
+        assert sum(isinstance(entry.event, Released) for entry in again.ledger.entries()) == 3
 
     # Flower: real clients behind its nodes, and the simulation's model to the last bit
     with tempfile.TemporaryDirectory(prefix="sdo-") as place:  # paths of sockets have about a hundred letters
-        parties = Parties(Path(place), recipe, code=[ADDRESS])
+        parties = Parties(Path(place), recipe, **willing)
         parties.serve_all(injected=True)
         try:
             assert np.array_equal(parties.run().parameters, outcome.parameters)

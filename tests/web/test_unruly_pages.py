@@ -1,19 +1,18 @@
 """Two honest pages and an unruly one, over real sockets: the others' rounds go on."""
 
 import asyncio
-import time
 from contextlib import suppress
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sordino.web.hosted_federation import HostedFederation
+from sordino.web.hosted_federation import PATIENCE, HostedFederation
 from sordino.wire.messages import Answer, Plan, answer_to
 from sordino.wire.requests import Request, Response
 from tests.client import people
 from tests.web.visitors import BITS, recipe, server, visit
 
-ALONE, DISTURBED = 1.5, 6.0  #: seconds for which the pace is measured
+SECONDS = 6.0  #: for which rounds are counted, on a machine as busy as may be
 
 
 async def honest(port, found, secret):
@@ -65,28 +64,21 @@ def served(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", UNRULY)
-def test_two_honest_pages_keep_half_their_pace_beside_an_unruly_one(served, name):
+def test_honest_pages_wait_for_no_unruly_one_round_after_round(served, name):
+    """A server that waited for it in every round would have one in each stretch of patience."""
     found, port = served
 
-    async def pace(seconds):
-        before, began = found.last_round, time.monotonic()
-        await asyncio.sleep(seconds)
-        return (found.last_round - before) / (time.monotonic() - began)
-
-    async def paces():
+    async def rounds():
         tasks = [asyncio.create_task(honest(port, found, secret)) for secret in "ab"]
-        begun = found.last_round + 3
-        while found.last_round < begun:
-            await asyncio.sleep(0.05)
-        alone = await pace(ALONE)
         tasks.append(asyncio.create_task(UNRULY[name](port, found, name)))
         while len(found.fleet.connected) < 3:
             await asyncio.sleep(0.01)
-        disturbed = await pace(DISTURBED)
+        before = found.last_round
+        await asyncio.sleep(SECONDS)
+        count = found.last_round - before
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        return alone, disturbed
+        return count
 
-    alone, disturbed = asyncio.run(paces())
-    assert disturbed >= alone / 2
+    assert asyncio.run(rounds()) >= 4 * SECONDS / PATIENCE

@@ -30,7 +30,7 @@ from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.private_evaluation import private_evaluation, with_sides
 from sordino.methods.upload import Draw
-from sordino.privacy.guarantee import Destination, Release
+from sordino.privacy.guarantee import Adjacency, Destination, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.recipe.grammar import origin_of
@@ -45,10 +45,15 @@ OWN_PARTS = (
     "own code has a part in what this client computes, in its own process, where one record could make it end that "
     "process or send something else than is stated: take a method and parts that Sordino ships"
 )
+WINDOW = (
+    "data.rows or data.train_limit takes records by their place in the file, so that one that is removed brings "
+    "another one in: put the records into a file of their own, or take a budget in record-replace"
+)
 TOGETHER = (
     "records' gradients or features are computed several at a time, where one may change the last bits of another: "
     "the proof needs them one at a time on a processor (execution=LOOP), or a linear model on exact features"
 )
+_REMOVED = {Adjacency.RECORD_ADD_REMOVE}
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
 
@@ -71,6 +76,7 @@ class Membership:
         origin = origin_of(settings.data.source)
         self._reads_by_own_code = origin == "function" or settings.data.own_columns
         self._origin = None if settings.data.disjoint_from else origin  # rows of known data may be left out, too
+        self._by_place = origin != "known" and bool(settings.data.rows or settings.data.train_limit)
         self.recipe = _read(invitation, settings)
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)
@@ -207,7 +213,8 @@ class Membership:
         for applies, why in ((self._reads_by_own_code, OWN_READER), (self._runs_own_code, OWN_PARTS)):
             if applies:
                 return tuple(release.without_proof(why) for release in own)
-        return own if self._origin == "known" else tuple(map(with_sides, own))
+        own = own if self._origin == "known" else tuple(map(with_sides, own))
+        return tuple(release.without_proof(WINDOW, _REMOVED) for release in own) if self._by_place else own
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """What training asks of this client, round by round."""
@@ -381,6 +388,11 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             Reason.CONSENT,
             f"{federation} makes features with the network in {weights}: only you can say that it was not trained on "
             "your records. List the file under consents.weights in client.toml if it was not",
+        )
+    if recipe.data.origin == "function":
+        raise Refused(
+            Reason.NOT_IN_RECIPE,
+            f"{federation} names code as data.source, which no client runs: its records are its own",
         )
     with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)

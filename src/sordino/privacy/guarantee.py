@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeVar
@@ -347,20 +348,15 @@ class Release:
         """True if it once had a finite figure in a sum, and has none now: nobody consented to that."""
         return any(own.loss == NO_MODULUS for own in self.guarantees)
 
-    def without_proof(self, why: str) -> Release:
-        """The same release with nothing proven at all."""
+    def without_proof(self, why: str, of: Container[Adjacency] = frozenset(Adjacency)) -> Release:
+        """The same release with nothing proven: at all, or of these adjacencies."""
         lost = Infinite(why)
-        return replace(self, guarantees=tuple(replace(own, loss=lost, basis="none") for own in self.guarantees))
+        own = (replace(own, loss=lost, basis="none") if own.adjacency in of else own for own in self.guarantees)
+        return replace(self, guarantees=tuple(own))
 
     def unproven_of_records(self, why: str) -> Release:
         """The same release with nothing proven of single records."""
-        lost = Infinite(why)
-        return replace(
-            self,
-            guarantees=tuple(
-                replace(own, loss=lost, basis="none") if own.adjacency.of_records else own for own in self.guarantees
-            ),
-        )
+        return self.without_proof(why, {adjacency for adjacency in Adjacency if adjacency.of_records})
 
 
 @dataclass(frozen=True)
