@@ -724,6 +724,26 @@ def test_losses_that_have_no_square_in_double_precision_are_counted(tiny: float)
         assert cost.renyi > 0
 
 
+@pytest.mark.parametrize("tiny", [1e-150, 1e-161, 1e-170])
+def test_statements_count_noise_that_has_no_square_in_double_precision(tiny: float) -> None:
+    for loss in (GaussianLoss(tiny), PoissonGaussian(1.0, 1 / tiny, 1), PoissonGaussian(0.5, 1 / tiny, 1)):
+        assert accountant.epsilon(loss, 0.0) == math.inf
+    assert accountant.delta(GaussianLoss(tiny), 0.0) >= tiny / math.sqrt(2 * math.pi) * (1 - 1e-12)
+
+
+@given(st.floats(0.01, 3.0), st.integers(1, 1000))
+def test_a_stated_sum_of_pure_epsilons_is_not_rounded_down(each: float, count: int) -> None:
+    exact = Fraction(repr(each)) * count
+    stated = accountant.compose([Pure(each, count)]).epsilon()
+    assert exact <= Fraction(repr(stated)) <= exact * (1 + Fraction(1, 2**51))
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_a_stated_bit_is_not_rounded_down(t_min: int) -> None:
+    with mpmath.workdps(40):
+        assert mpmath.mpf(accountant.epsilon(RandomizedBit(t_min, 1))) >= mpmath.log((mpmath.mpf(2**32) - t_min) / t_min)
+
+
 def test_a_delta_too_small_to_share_leaves_the_sum_of_pure_epsilons() -> None:
     assert account(Budget(1.0, 5e-324), Pure(0.25), Pure(0.25)).spent == 0.5
 

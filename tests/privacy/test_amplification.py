@@ -12,7 +12,7 @@ from scipy import stats
 
 from sordino.errors import InvalidInput
 from sordino.privacy import amplification
-from sordino.privacy.accountant import gaussian_epsilon
+from sordino.privacy.accountant import equal_bits_epsilon, gaussian_epsilon
 from sordino.privacy.amplification import (
     Pair,
     clone_pair,
@@ -232,3 +232,7 @@ def test_bad_input_is_refused(arguments: tuple[float, int, float]) -> None:
         shuffled_bits(*arguments)
     with pytest.raises(InvalidInput):
         shuffled_reports(*arguments)
+
+
+def test_bits_that_tell_next_to_nothing_get_their_own_epsilon() -> None:
+    assert shuffled_bits(1e-16, 10, 1e-18, 2).upper == equal_bits_epsilon(1e-16, 2, 1e-18)

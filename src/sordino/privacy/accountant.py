@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -208,10 +208,12 @@ class Composed:
     adjacency: Adjacency = Adjacency.CLIENT
     unproven: tuple[str, ...] = ()  #: why nothing is proven, where nothing is
 
-    @property
+    @cached_property
     def pure_sum(self) -> float:
-        """Sum of all pure epsilons, ignoring Gaussian losses."""
-        return sum(e * count for e, count in self.bits)
+        """Sum of all pure epsilons, ignoring Gaussian losses; rounded up."""
+        if any(math.isinf(e) for e, _ in self.bits):
+            return math.inf
+        return _ceiling(sum((_decimal(e) * count for e, count in self.bits), Fraction(0)))
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Smallest epsilon proven for the whole schedule at this delta; infinite where nothing is proven."""
@@ -301,18 +303,17 @@ class Composed:
     def _noise_mu(self) -> float:
         """The mu of all Gaussian noise if samples were everything: never less than what smaller ones cost."""
         reach = 2 if _exchanges(self.adjacency) else 1
-        return math.sqrt(self.mu * self.mu + sum(steps * (reach / sigma) ** 2 for _, sigma, steps in self.sampled))
+        return math.hypot(self.mu, *(math.sqrt(steps) * (reach / sigma) for _, sigma, steps in self.sampled))
 
     @property
     def _gaussian_mu(self) -> float:
         """The mu of everything: a randomised bit costs no more than the Gaussian whose curve has it for a chord."""
-        bits = sum(count * (_pure_mu(e) * _pure_mu(e)) for e, count in self.bits)
-        return math.sqrt(self._noise_mu * self._noise_mu + bits) * _ROUNDING
+        return math.hypot(self._noise_mu, *(math.sqrt(count) * _pure_mu(e) for e, count in self.bits)) * _ROUNDING
 
     def _renyi(self, order: float) -> float:
         pure = sum(count * _pure_renyi(e, order) for e, count in self.bits)
         sampled = sum(steps * _sampled_renyi(q, sigma, order, self.adjacency) for q, sigma, steps in self.sampled)
-        return pure + order * self.mu**2 / 2 + sampled
+        return pure + order * max(self.mu**2, sys.float_info.min * (self.mu > 0)) / 2 + sampled
 
     def _parts(self, interval: float, log_tail: float) -> tuple[list[tuple[Grid, int]], ...]:
         """The grids of all losses with their counts, for each way round that a record's change can be told."""
@@ -355,7 +356,7 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
     """
     bits: Counter[float] = Counter()
     sampled: Counter[tuple[float, float]] = Counter()
-    mu_squared, etas, taus, unproven = [], [], [], []
+    mus, etas, taus, unproven = [], [], [], []
     for loss in losses:
         match loss:
             case Infinite(why):
@@ -365,9 +366,9 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
             case Metric(alpha, distance, count):
                 bits[alpha * distance] += count
             case RandomizedBit(t_min, count):
-                bits[bit_epsilon(t_min)] += count
+                bits[_bit_epsilon_above(t_min)] += count
             case GaussianLoss(mu, eta, tau):
-                mu_squared.append(mu * mu)
+                mus.append(mu)
                 etas.append(eta)
                 taus.append(tau)
             case PoissonGaussian(q, sigma, steps, eta, tau):
@@ -376,19 +377,23 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
                 if _samples(loss):
                     sampled[q, sigma] += steps
                 else:
-                    mu = _unsampled_mu(loss, adjacency)
-                    mu_squared.append(mu * mu)
+                    mus.append(_unsampled_mu(loss, adjacency))
             case _:
                 raise _unknown(loss)
     return Composed(
         bits=tuple(sorted((e, n) for e, n in bits.items() if e > 0)),
-        mu=math.sqrt(_total(mu_squared)) * (1 + _UNIT),
+        mu=math.hypot(*mus) * (1 + 2 * _UNIT) if mus else 0.0,
         eta=_total(etas),
         tau=_total(taus),
         sampled=tuple(sorted((q, sigma, steps) for (q, sigma), steps in sampled.items())),
         adjacency=adjacency,
         unproven=tuple(unproven),
     )
+
+
+def _bit_epsilon_above(t_min: int) -> float:
+    """Epsilon of one randomised bit, rounded up."""
+    return bit_epsilon(t_min) * (1 + 2 * _UNIT)
 
 
 def _total(values: Sequence[float]) -> float:
@@ -728,7 +733,7 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
         case RandomizedBit(2147483648, _):
             return _NO_COST
         case RandomizedBit(t_min, count):
-            return _pure_cost(_decimal(bit_epsilon(t_min) * (1 + 2 * _UNIT)), count, order)
+            return _pure_cost(_decimal(_bit_epsilon_above(t_min)), count, order)
         case GaussianLoss(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
         case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
@@ -795,6 +800,12 @@ def _share(budget: Budget) -> float:
 def _decimal(value: float) -> Fraction:
     """The number as it is written in decimal: 0.1 is a tenth."""
     return Fraction(repr(float(value)))
+
+
+def _ceiling(amount: Fraction) -> float:
+    """The smallest number of double precision that is, as it is written in decimal, not below the amount."""
+    nearest = _float(amount)
+    return nearest if math.isinf(nearest) or _decimal(nearest) >= amount else math.nextafter(nearest, math.inf)
 
 
 def _float(amount: _Amount) -> float:

@@ -32,6 +32,7 @@ _CELLS = 400_000  #: cells of a composed distribution
 _CROWDS = 400  #: numbers of clones told apart
 _NEGLIGIBLE = -80.0  #: logarithm of a probability that is counted as lost rather than kept as an outcome
 _HOPELESS_EPSILON = 700.0  #: beyond this, e^-epsilon is too small a number to compute with
+_NO_HELP = 1e-12  #: up to this, losses are too close to 0 for a grid of them; no randomised bit has less than 9e-10
 _ROUNDING = 2.0**-52
 
 
@@ -95,7 +96,7 @@ def shuffled_bits(epsilon: float, n: int, delta: float, count: int = 1) -> Inter
     if epsilon == 0:
         return Interval(0.0, 0.0)
     local = equal_bits_epsilon(epsilon, count, delta)
-    if epsilon > _HOPELESS_EPSILON:
+    if not _NO_HELP < epsilon <= _HOPELESS_EPSILON:
         return Interval(0.0, local)
     upper = min(local, _upper_epsilon(clone_pair(n, epsilon, 2 * float(special.expit(-epsilon))), delta, count))
     return Interval(min(upper, _lower_epsilon(count_pair(n, epsilon), delta, count)), upper)
@@ -111,7 +112,7 @@ def shuffled_reports(epsilon: float, n: int, delta: float, count: int = 1) -> fl
     if epsilon == 0:
         return 0.0
     local = equal_bits_epsilon(epsilon, count, delta)
-    if epsilon > _HOPELESS_EPSILON:
+    if not _NO_HELP < epsilon <= _HOPELESS_EPSILON:
         return local
     return min(local, _upper_epsilon(clone_pair(n, epsilon, math.exp(-epsilon)), delta, count))
 
