@@ -142,7 +142,7 @@ def show(folder: Folder, as_json: options.AsJson = False) -> None:
 
 def _lines(client: Client) -> Iterator[tuple[str, str]]:
     """A name and what is to be said of it, line by line."""
-    from sordino.privacy.ledger import terms
+    from sordino.privacy.ledger import own_budget, terms
 
     standing, settings = client.standing, client.settings
     yield "Client", f"{client.identity.name} ({client.identity.id})"
@@ -155,8 +155,8 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
                 "",
                 f"{name}: epsilon {account.budget.limit:g} ({terms(account.budget)}), {lower(account.remaining)} left",
             )
-    for name in settings.data.disjoint_from:
-        yield "Disjoint", f"no row is also under {name}, as you declared: each has its own budget"
+    for name, after in client.ledger.disjoint_from(settings.data.name).items():
+        yield "Disjoint", f"no row is also under {name}, as you declared: {own_budget(after)}"
     unprotected = f" ({standing.unprotected} of them UNPROTECTED)" if standing.unprotected else ""
     kinds = (
         ("Budget", f"{standing.releases} releases{unprotected}"),

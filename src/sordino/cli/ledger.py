@@ -50,11 +50,11 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
     with Ledger.open(path) as ledger:
         standings, entries, holdings = ledger.standings(), ledger.entries(), ledger.holdings()
         statements = {name: _statement(ledger, name, standing) for name, standing in standings.items()}
-        disjoint = {name: list(ledger.disjoint_from(name)) for name in standings}
+        disjoint = {name: ledger.disjoint_from(name) for name in standings}
     if as_json:
         sets = [
             _standing_as_json(name, standing)
-            | {"disjoint_from": disjoint[name], "statement": to_json(statements[name])}
+            | {"disjoint_from": list(disjoint[name]), "statement": to_json(statements[name])}
             for name, standing in standings.items()
         ]
         lines = [_entry_as_json(entry, standings) for entry in entries]
@@ -84,13 +84,15 @@ def _ledger_in(path: Path) -> Path:
     return own if own.is_file() else path
 
 
-def _print_sharing(disjoint: dict[str, list[str]]) -> None:
+def _print_sharing(disjoint: dict[str, dict[str, int]]) -> None:
     """Which names of data have one account, and which do not on their owner's word."""
+    from sordino.privacy.ledger import own_budget
+
     for name, others in disjoint.items():
         if shared := [other for other in disjoint if other != name and other not in others]:
             typer.echo(f"{name} has one account with {', '.join(shared)}: what leaves under one is charged to all.")
-        if others:
-            typer.echo(f"{name} is declared disjoint from {', '.join(others)}: no row is under both names.")
+        for other, after in others.items():
+            typer.echo(f"{name} is declared disjoint from {other}, with no row under both names: {own_budget(after)}.")
 
 
 def _statement(ledger: Ledger, dataset: str, standing: Standing) -> Statement:
@@ -306,8 +308,8 @@ def disjoint(
                 ledger.require_known((dataset, other), str(place))
             elif other not in (declared := ledger.disjoint_from(dataset)):
                 raise InvalidInput(
-                    f"{place}: {dataset!r} was not declared disjoint from {other!r}, only from "
-                    f"{', '.join(map(repr, declared)) or 'nothing'}: name one of these"
+                    f"{place}: {dataset!r} was not declared disjoint from {other!r}, so there is nothing to withdraw; "
+                    f"declared are: {', '.join(map(repr, declared)) or 'none'}"
                 )
     question = f"Is no row of {dataset!r} also under {other!r}? For a row that is, both budgets can be spent"
     if not (withdraw or yes):
@@ -442,7 +444,7 @@ def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[
             said = "no longer declared disjoint from" if after is None else f"from entry {after + 1} on disjoint from"
             yield dataset, "", "", f"{said} {other}", "", ""
         case RowsKept(times):
-            yield "", "", "", f"rows under each name written, time {times}", "", ""
+            yield "", "", "", f"which rows are under each name, written for time {times}", "", ""
         case Compacted() as dropped:
             yield "", "", "", f"bytes of {len(dropped.numbers)} reports dropped ({dropped.size:,} bytes)", "", ""
         case Released(key, releases, unprotected):

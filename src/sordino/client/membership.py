@@ -360,7 +360,7 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         raise Refused(
             Reason.CONSENT,
             f"{federation} asks to run {error.address} on your machine, which is no part of Sordino: list it under "
-            "consents.code in client.toml if you know it",
+            "consents.code in client.toml if you know it, and start the client anew",
         ) from None
     except (InvalidInput, ValueError, RecursionError) as error:
         raise Refused(Reason.NOT_IN_RECIPE, f"the recipe of {federation} is not one: {error}") from None
@@ -374,20 +374,21 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         raise Refused(
             Reason.CONSENT,
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
-            'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
+            'consents.claimed = true and budget.basis = "claimed" in client.toml if you do, and start the client anew',
         )
     if recipe.computes_by_own_code and recipe.model.per_record and not settings.consents.per_record:
         raise Refused(
             Reason.CONSENT,
-            f"{federation} says that code of its own treats each of your records by itself, which its proof rests on: "
-            "set consents.per_record = true in client.toml if you know that it does",
+            f"{federation} says that code of its own treats each of your records by itself; nothing is proven of it, "
+            "and noise for single records hides nothing if it does not: set consents.per_record = true in client.toml "
+            "if you know that it does, and start the client anew",
         )
     weights = weights_of(recipe)
     if weights is not None and weights not in settings.consents.weights:
         raise Refused(
             Reason.CONSENT,
             f"{federation} makes features with the network in {weights}: only you can say that it was not trained on "
-            "your records. List the file under consents.weights in client.toml if it was not",
+            "your records. List the file under consents.weights in client.toml if it was not, and start the client anew",
         )
     if recipe.data.origin == "function":
         raise Refused(

@@ -102,6 +102,13 @@ def terms(budget: Budget) -> str:
     return f"{budget.basis}, against {budget.adversary}, adjacency {budget.adjacency}, delta {figure(budget.delta)}"
 
 
+def own_budget(after: int) -> str:
+    """What a declaration says of two names whose releases up to the entry `after` stay charged to both."""
+    if not after:
+        return "each has its own budget"
+    return f"each has its own budget from entry {after + 1} on, and what left before stays charged to both"
+
+
 def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE) -> float:
     """The epsilon of this release by itself in the terms of `budget`; infinite where nothing proves one."""
     return Account.opening(budget).after(release, destination).spent
@@ -1065,8 +1072,8 @@ class Ledger:
         if unknown := [name for name in names if name not in known]:
             raise InvalidInput(
                 f"{given_as}: this ledger does not know {', '.join(map(repr, unknown))}; the names in it: "
-                f"{', '.join(map(repr, known)) or 'none'}. Nothing was declared: correct the name, or leave it out, as "
-                "nothing has left under it"
+                f"{', '.join(map(repr, known)) or 'none'}. Nothing was declared: correct the name, or make it first "
+                "with a budget of its own (sordino ledger budget)"
             )
 
     def standings(self) -> dict[str, Standing]:

@@ -28,8 +28,8 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
         return ()
     return (
         f"This federation uses {listed(own)}, which is no part of Sordino: what that code says of its own protection "
-        "is its author's word, and nobody here has checked it. An audit can refute it. A finite figure takes for "
-        "granted that the code ends no client's process, at whatever record: a real client states none.",
+        "is its author's word, and nobody here has checked it. An audit can refute it. A simulation's finite figures "
+        "assume that this code never ends a client's process. A real client states no finite figure.",
     )
 
 
