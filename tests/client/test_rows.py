@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sordino.client import rows as row_file
 from sordino.client.client import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.client.rows import KnownRows, fingerprints
@@ -61,9 +62,9 @@ def test_the_file_is_small_its_owners_alone_and_holds_no_row(tmp_path):
     rng = np.random.default_rng(1)
     many = Examples(rng.random((20_000, 8), dtype=np.float32), np.zeros(20_000, np.int64))
     known = KnownRows(tmp_path / "rows.sqlite", Ledger.create(tmp_path / "ledger.sqlite"))
-    known.add("wards", many, lambda: 7)
-    known.add("wards", many.take(np.arange(10)), lambda: 9)
-    known.add("beds", many.take(np.arange(19_990, 20_000)), lambda: 3)
+    known.take("wards", many, lambda: 7)
+    known.take("wards", many.take(np.arange(10)), lambda: 9)
+    known.take("beds", many.take(np.arange(19_990, 20_000)), lambda: 3)
     assert stat.S_IMODE((tmp_path / "rows.sqlite").stat().st_mode) == 0o600
     content = (tmp_path / "rows.sqlite").read_bytes()
     assert len(content) < 20_010 * 10 + 30_000
@@ -304,6 +305,53 @@ def test_a_second_process_with_other_names_answers_nothing(folder):
             assert first.reply("report", signed(plans()(2))).reason == Reason.UNAVAILABLE.value
     with Client.open(named(folder, "records", "20-39")) as again:
         assert again.standing.spent == pytest.approx(2 * COST)
+
+
+def test_of_two_processes_that_read_one_row_under_two_names_one_gets_it(folder, monkeypatch):
+    """Row 20 gets under both names; the second process joins while the first compares its own rows."""
+    with Client.open(named(folder, "others", "21-39", ["records"])):
+        pass
+    first = Client.open(named(folder, "records", "0-20", ["others"]))
+    second = Client.open(named(folder, "others", "20-39", ["records"]))
+
+    def late(examples, key):
+        monkeypatch.setattr(row_file, "fingerprints", fingerprints)
+        second.join(invitation(name="another").encode())
+        return fingerprints(examples, key)
+
+    with first, second:
+        monkeypatch.setattr(row_file, "fingerprints", late)
+        first.join(invitation(name="third").encode())
+        assert [len(client.records((1, 8, 8))) for client in (first, second)] == [20, 20]
+        assert first._known_rows.common("records", [], ["others"]) == {}
+
+
+def test_a_row_that_is_found_under_both_names_gives_neither_a_second_budget(folder):
+    """As an earlier Sordino may have left it; what leaves later has this row under neither name."""
+    with Client.open(named(folder, "others", "20-39", ["records"])) as client:
+        client.join(invitation(name="another").encode())
+        body(client.answer("report", signed(plans(name="another")(1))))
+        twice = client.records((1, 8, 8)).examples.take(np.arange(1))
+        client._known_rows.take("records", twice, lambda: 0)
+        body(client.answer("report", signed(plans(name="another")(2))))
+    for name, own in (("others", "20-39"), ("records", "0-20")):
+        with Client.open(named(folder, name, own, [{"others": "records", "records": "others"}[name]])) as client:
+            assert client.standing.spent == pytest.approx(3 * COST)
+            assert client.ledger.standing("records").spent == client.ledger.standing("others").spent
+            assert len(client.records((1, 8, 8))) == {"others": 19, "records": 20}[name]
+    assert "has a row under both" in (folder / "log.txt").read_text()
+
+
+def test_rows_are_not_known_before_what_left_of_them_is_charged(folder):
+    first = Client.open(named(folder, "others", "20-39", ["records"]))
+    second = Client.open(named(folder, "records", disjoint_from=["others"]))
+    with first, second:
+        first.join(invitation(name="another").encode())
+        body(first.answer("report", signed(plans(name="another")(1))))  # it holds the lock
+        (folder / "rows.sqlite").unlink()
+        with pytest.raises(Refused):
+            second.offer(invitation(name="third").encode())
+        assert second._known_rows.since("records") is None
 
 
 def test_names_are_not_declared_disjoint_while_a_client_answers(folder):

@@ -192,33 +192,33 @@ class Client:
         A server must not hear of them: the log says which they are.
         """
         if shape not in self._records:
-            records = self._apart_from_others(OwnRecords.read_apart(self.settings.data, self.folder, shape))
+            records = OwnRecords.read_apart(self.settings.data, self.folder, shape)
+            self._charge_rows_of_both()  # first: once rows are known, nothing says what left before
+            records = self._take_rows(records)  # before anything leaves
             if records.left_out:
                 self.log(
                     f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were "
                     f"not there, because they are not what they should be: {'; '.join(records.left_out[:_TOLD])}. "
                     "Correct them or remove them, and start the client anew"
                 )
-            self._know(records)  # before anything leaves
-            self._charge_forgotten_rows()
             self._records[shape] = records
         return self._records[shape]
 
-    def _apart_from_others(self, records: OwnRecords) -> OwnRecords:
-        """Without rows that were ever under a name that these data are disjoint from: they are charged to that name."""
-        if not (others := self.settings.data.disjoint_from):
+    def _take_rows(self, records: OwnRecords) -> OwnRecords:
+        """Without rows that were ever under a name that these data are disjoint from: they are charged to that name.
+
+        The others are known under this name from now on.
+        """
+        name, others = self.settings.data.name, self.settings.data.disjoint_from
+        own = self._known_rows.take(name, records.examples, lambda: self._last_release(name), others)
+        if own.all():
             return records
-        own = self._known_rows.apart(records.examples, others)
         why = f"a row is also under {', '.join(others)} (data.disjoint_from)"
         return replace(
             records,
             examples=records.examples.take(np.flatnonzero(own)),
             left_out=(*[why] * int((~own).sum()), *records.left_out),
         )
-
-    def _know(self, records: OwnRecords) -> None:
-        name = self.settings.data.name
-        self._known_rows.add(name, records.examples, lambda: self._last_release(name))
 
     def _releases(self) -> Iterator[tuple[int, ReportKey]]:
         for entry in self.ledger.entries():
@@ -241,20 +241,24 @@ class Client:
         return max([self._last_unknown(*names), *both])
 
     def _last_unknown(self, *names: str) -> int:
-        """The last entry that left before the rows of all these names were known."""
-        known = [self._known_rows.since(name) for name in names]
+        """The last entry that left before the rows of all these names were known; of all, where they share a row."""
+        shared = self._known_rows.common(names[0], [], names[1:])
+        known = [None if shared else self._known_rows.since(name) for name in names]
         return max(self._last_release(name) if at is None else at for name, at in zip(names, known, strict=True))
 
-    def _charge_forgotten_rows(self) -> None:
-        """Charge to both names what left before the file of rows was lost, or became older than the ledger knows it."""
+    def _charge_rows_of_both(self) -> None:
+        """Charge to both names what left while a row was, or may have been, under both.
+
+        That is where the file of rows has such a row, was lost, or became older than the ledger knows it.
+        """
         name = self.settings.data.name
         for other, after in self.ledger.disjoint_from(name).items():
             if (last := self._last_unknown(name, other)) > after:
                 self._require_lock()
                 self.ledger.set_disjoint(name, other, declared=True, after=last)
                 self.log(
-                    f"WARNING: rows.sqlite is lost, or older than the ledger: it lacks rows of {name} or {other}, so "
-                    f"that all that left up to entry {last} is charged to both"
+                    f"WARNING: rows.sqlite was lost, is older than the ledger, or has a row under both {name} and "
+                    f"{other}: all that left up to entry {last} is charged to both"
                 )
 
     def _mixes(self, federation: str, names: Sequence[str]) -> bool:
@@ -293,7 +297,7 @@ class Client:
                 + (removing or ", or remove these rows")
             )
         for records in rows:
-            self._know(records)
+            self._take_rows(records)
 
     def _require_names_as_declared(self) -> None:
         """Refuse to answer once another process has declared other names disjoint than this one knows.
@@ -331,7 +335,7 @@ class Client:
         for other in sorted(declared - others):
             self.ledger.set_disjoint(name, other, declared=False)
             self.log(f"{name} and {other} are no longer declared disjoint: they have one budget")
-        self._charge_forgotten_rows()
+        self._charge_rows_of_both()
         wanted, had = self.settings.ledger_consents(), standing.consents
         for what in sorted(wanted.unproven - had.unproven):
             self.ledger.set_consent(name, what, granted=True)

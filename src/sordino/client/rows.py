@@ -41,22 +41,28 @@ class KnownRows:
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self._path, self._ledger = path, ledger
 
-    def add(self, name: str, examples: Examples, since: Callable[[], int]) -> None:
-        """Keep the rows of a name, with those before them. `since` is the last entry before any of its rows was known.
+    def take(
+        self, name: str, examples: Examples, since: Callable[[], int], others: Sequence[str] = ()
+    ) -> NDArray[np.bool_]:
+        """Keep the rows of a name that were never under any of the others, and tell which these are.
 
-        Nothing is compared: that is `common`, and for the owner alone.
+        Rows that the name had before stay. `since` is the last entry before any of its rows was known. One transaction
+        compares and writes: of two processes with one row under two disjoint names, one gets it.
         """
         with self._open() as file:
             rows = fingerprints(examples, _key(file))
             with file.transaction():
+                known = np.concatenate([_NONE, *(_rows(file, other) for other in others)])
+                apart = np.isin(rows, known, invert=True)
                 before, entry = _rows(file, name), _since(file, name)
-                after = np.union1d(before, rows)
+                after = np.union1d(before, rows[apart])
                 if entry is None or len(after) > len(before):
                     row = name, since() if entry is None else entry, after.astype("<u8").tobytes()
                     file.execute("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", row)
                     (count,) = file.one("SELECT written FROM own")
                     self._ledger.keep_rows(count + 1)  # first: after a power cut, unknown
                     file.execute("UPDATE own SET written = ?", [count + 1])
+            return apart
 
     def common(self, name: str, examples: Sequence[Examples], others: Sequence[str]) -> dict[str, int]:
         """How many rows of the name, these or earlier ones, were ever under each of the others; none is left out."""
@@ -65,12 +71,6 @@ class KnownRows:
             own = np.unique(np.concatenate([_rows(file, name), *(fingerprints(each, key) for each in examples)]))
             counts = {other: len(np.intersect1d(own, _rows(file, other), assume_unique=True)) for other in others}
             return {other: count for other, count in counts.items() if count}
-
-    def apart(self, examples: Examples, others: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of these rows were never under any of the other names."""
-        with self._open() as file:
-            known = np.concatenate([_rows(file, other) for other in others])
-            return np.isin(fingerprints(examples, _key(file)), known, invert=True)
 
     def since(self, name: str) -> int | None:
         """The last entry of the ledger before the rows of a name were known; None if they are not."""

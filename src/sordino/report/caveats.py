@@ -60,7 +60,8 @@ def disjoint_caveats(dataset: str, others: Sequence[str]) -> tuple[str, ...]:
         return ()
     return (
         f"The owner declared that no row of {dataset} is also under {listed(others)}: for a row that is, what left "
-        "under each name adds up.",
+        "under each name adds up. Equal rows count as one person's: a client that compares rows leaves one out that is "
+        "also under another name, so that a person's row under one can remove another person's equal row.",
     )
 
 
