@@ -745,6 +745,21 @@ class OwnMean(AggregationSpec):
     kind: str = tag("own-mean", "every report counts alike")
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_an_owner_hears_of_figures_that_an_earlier_version_stated_of_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    given = COMPUTING["silo"].with_({"method.name": f"{__name__}:Relabelled"} if own else {})
+    people.client(tmp_path, people.settings(budget=RECORDS, code=list(given.own_code))).close()
+    with monkeypatch.context() as earlier, Client.open(tmp_path) as client:
+        earlier.setattr(Recipe, "clients_run_own_code", False)
+        client.join(people.invitation(given).encode())
+        body(client.answer("report", people.signed(people.plans(given)(1), given=given)))
+    with Client.open(tmp_path) as client:
+        assert client.unproven_before() == ({NAME: 1} if own else {})
+    assert ("WARNING" in (tmp_path / "log.txt").read_text()) == own
+
+
 class Share(MetricSpec):
     """Of one's own: no share at all."""
 

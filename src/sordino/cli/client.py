@@ -142,6 +142,7 @@ def show(folder: Folder, as_json: options.AsJson = False) -> None:
 
 def _lines(client: Client) -> Iterator[tuple[str, str]]:
     """A name and what is to be said of it, line by line."""
+    from sordino.client.client import unproven_words
     from sordino.privacy.ledger import own_budget, terms
 
     standing, settings = client.standing, client.settings
@@ -176,6 +177,8 @@ def _lines(client: Client) -> Iterator[tuple[str, str]]:
         yield "Federation", f"{name}: {f'answered up to round {last}' if last else 'agreed, nothing answered'}"
     if not client.federations():
         yield "Federation", "none"
+    for name, count in client.unproven_before().items():
+        yield "UNPROVEN", f"{name}: {unproven_words(count)}"
     if client.stopped:
         yield "STOPPED", "the ledger is older than a receipt: restore the newest copy, or accept it when joining"
     yield "Head", client.ledger.head()
@@ -207,6 +210,7 @@ def _as_json(client: Client) -> dict[str, object]:
         "consents": client.settings.consents.model_dump(mode="json"),
         "shufflers": {name: own.url for name, own in client.settings.shuffler.items()},
         "federations": client.federations(),
+        "unproven_before": client.unproven_before(),
         "older_ledger": client.stopped,
         "head": client.ledger.head(),
     }

@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -55,6 +56,7 @@ from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit_all, terms
 from sordino.randomness import KEY_BYTES, Keystream
+from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.report.caveats import own_code_caveats
 from sordino.report.words import counted
 from sordino.shuffler.remote import Rejected, ShufflerUnreachable
@@ -109,6 +111,7 @@ class Client:
         self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
         self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
         self._release_ids: set[str] = set()  # ids of all releases
+        self._finite = Counter[str]()  # federation -> releases with a figure
         self._data_names: dict[str, set[str]] = {}  # federation -> the names of the data that it was answered with
         for entry in self.ledger.entries():
             if isinstance(entry.event, Released):
@@ -146,6 +149,8 @@ class Client:
             client._apply_settings()
             client._older_ledger.look(client.log)
             client._compact(least=0.0)
+            for federation, count in client.unproven_before().items():
+                client.log(f"WARNING: {federation}: {unproven_words(count)}")
         except BaseException:
             client.close()
             raise
@@ -162,6 +167,21 @@ class Client:
         self.close()
 
     # --- what the owner sees
+
+    def unproven_before(self) -> dict[str, int]:
+        """Releases by federation of which the ledger has a finite figure, though own code had a part in them."""
+        return {name: count for name, count in self._finite.items() if count and self._ran_own_code(name)}
+
+    def _ran_own_code(self, federation: str) -> bool:
+        agreed = self._agreements.find(federation)
+        try:
+            return (
+                agreed is not None and Recipe.from_toml(agreed.recipe, self.settings.consents.code).clients_run_own_code
+            )
+        except CodeNotAllowed:
+            return True
+        except InvalidInput:  # of an earlier version
+            return False
 
     def log(self, sentence: str) -> None:
         """Add a line to the owner's log, which cannot fill a disk; where it cannot be written, that stops nothing."""
@@ -769,6 +789,7 @@ class Client:
         self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
         self._data_names.setdefault(key.federation, set()).add(key.dataset)
         self._release_ids.update(ids(releases))
+        self._finite[key.federation] += sum(release.is_finite for release in releases)
 
     def _left(self) -> str:
         standing = self.standing
@@ -1108,6 +1129,14 @@ def _admitted(
             standings = {**standings, error.dataset: replace(asked, consents=given)}
 
 
+def unproven_words(count: int) -> str:
+    """What an owner should do about releases that an earlier version took for proven."""
+    return (
+        f"{counted(count, 'release')} of an earlier version had own code in them, of which nothing is proven: count "
+        "them as unprotected, whatever epsilon the ledger has for them"
+    )
+
+
 def _evaluations_of(federation: str) -> str:
     """What the ledger calls the evaluations of a federation; no federation has such a name."""
     return f"{federation}, evaluation"
@@ -1161,4 +1190,4 @@ def _difference(agreed: Invitation, offered: Invitation) -> str:
     return f"in the recipe, {first[0][:80]!r} became {first[1][:80]!r}"
 
 
-__all__ = ["Client", "fresh"]
+__all__ = ["Client", "fresh", "unproven_words"]

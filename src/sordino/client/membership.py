@@ -388,7 +388,8 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         raise Refused(
             Reason.CONSENT,
             f"{federation} makes features with the network in {weights}: only you can say that it was not trained on "
-            "your records. List the file under consents.weights in client.toml if it was not, and start the client anew",
+            "your records. List the file under consents.weights in client.toml if it was not, and start the client "
+            "anew",
         )
     if recipe.data.origin == "function":
         raise Refused(

@@ -344,6 +344,11 @@ class Release:
         return any(own.adjacency.of_records and not isinstance(own.loss, Infinite) for own in self.guarantees)
 
     @property
+    def is_finite(self) -> bool:
+        """True if something finite is proven of it."""
+        return any(not isinstance(own.loss, Infinite) for own in self.guarantees)
+
+    @property
     def has_lost_figure(self) -> bool:
         """True if it once had a finite figure in a sum, and has none now: nobody consented to that."""
         return any(own.loss == NO_MODULUS for own in self.guarantees)
