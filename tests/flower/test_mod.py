@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -310,7 +311,7 @@ def test_training_that_fails_reports_no_change_and_says_nothing(ledger, name):
     parcel = Parcel.of(reply.content)
     assert plain.decode([parcel.body], D).array.tolist() == [[0.0] * D]
     assert b"John" not in parcel.encode() and parcel.metrics == {}
-    assert released(ledger) == ["model update"], "charged like any other"
+    assert released(ledger) == ["model update", "metric train_loss"], "charged like any other"
 
 
 @pytest.mark.parametrize("answer", [raising, lambda m: replied(m, WEIGHTS)], ids=["raises", "trains"])
@@ -393,14 +394,67 @@ def test_of_an_evaluation_nothing_leaves_unless_it_is_named(ledger):
     assert released(ledger) == ["metric eval_acc"]
     failed = local_privacy(POINT, ledger, metrics=["eval_acc"])(asked("evaluate", 2), context(), App(raising))
     assert Parcel.of(failed.content) == Parcel()
+    assert released(ledger) == ["metric eval_acc"] * 2, "that it is missing tells something"
+
+
+METRIC_ANSWERS = {
+    "the metric": lambda m: replied(m, WEIGHTS),
+    "no number": lambda m: replied(m, WEIGHTS, train_loss=float("nan")),
+    "numbers": lambda m: replied(m, WEIGHTS, train_loss=[0.5, 0.25]),
+    "no metrics": lambda m: Message(RecordDict({"arrays": record(WEIGHTS)}), reply_to=m),
+    "no reply": lambda m: SimpleNamespace(has_error=lambda: False),
+    "raises": raising,
+}
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_whether_a_metric_comes_decides_neither_on_the_reply_nor_on_the_account(tmp_path, kind):
+    """Without consent nothing is computed; with it, every reply has the same lines in the ledger."""
+    lines = {"train": ["model update", "metric train_loss"], "evaluate": ["metric train_loss"]}[kind]
+    for number, answer in enumerate(METRIC_ANSWERS.values()):
+        path, app = tmp_path / f"{number}.db", App(answer)
+        with Ledger.create(path) as made:
+            made.set_budget("records", Budget(20.0))
+        mod = local_privacy(POINT, path, metrics=["train_loss"])
+        reply = mod(asked(kind), context(), app)
+        assert reply.has_error() and (app.calls, released(path)) == (0, [])
+        with Ledger.open(path) as opened:
+            opened.set_consent("records", "metric train_loss", granted=True)
+        replies = [mod(asked(kind), context(), app) for _ in range(2)]
+        assert (app.calls, released(path)) == (1, lines)
+        parcels = [Parcel.of(reply.content) for reply in replies]
+        assert parcels[0] == parcels[1] and bool(parcels[0].metrics) is (number == 0)
+        with Ledger.open(path) as opened:
+            assert opened.standing("records").unprotected == 1
+
+
+def test_what_is_missing_is_stated_too(ledger):
+    with Ledger.open(ledger) as opened:
+        for what in ("metric train_loss", "privacy statement"):
+            opened.set_consent("records", what, granted=True)
+    reply = local_privacy(POINT, ledger, metrics=["train_loss"])(asked(), context(), App(raising))
+    parcel = Parcel.of(reply.content)
+    assert parcel.metrics == {} and [each.what for each in parcel.terms] == ["model update", "metric train_loss"]
+
+
+def test_a_metric_may_be_called_like_the_model(ledger):
+    with Ledger.open(ledger) as opened:
+        opened.set_consent("records", "metric model update", granted=True)
+    mod = local_privacy(POINT, ledger, metrics=["model update"])
+    assert not mod(asked(), context(), App()).has_error()
+    assert released(ledger) == ["model update", "metric model update"]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"mechanism": TwoPoint([1.0, 2.0])}, {"mechanism": 3}, {"metrics": "loss"}, {"sends": "both"}, {"ledger": 3},
+        {"metrics": [3]}, {"metrics": [""]}, {"metrics": ["loss\n"]}, {"metrics": map(str, range(64))},
     ],
-    ids=["many clients", "no mechanism", "one text", "both", "no ledger"],
+    ids=[
+        "many clients", "no mechanism", "one text", "both", "no ledger", "a number", "no name", "two lines",
+        "more than a reply states",
+    ],
 )  # fmt: skip
 def test_senseless_settings_are_refused_at_once(wrong):
     given = {"mechanism": POINT, "ledger": "budget.db", **wrong}

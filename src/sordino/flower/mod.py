@@ -103,7 +103,7 @@ class LocalPrivacy(PrivacyMod):
                 after = model.vector(only_arrays(reply.content, "a reply to train"))
                 if not np.isfinite(after).all():
                     raise InvalidInput("training gave values that are not finite")
-                metrics = self.allowed(reply.content)
+                metrics = self.allowed(reply)
             except Exception as error:
                 log.error("the report says 'no change': %s", error)
                 after = before
