@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,9 @@ def test_show_says_whom_the_figures_of_a_flower_apps_mod_trust(path: Path) -> No
     assert [each["trusted"] == APP_TRUST for each in facts] == [False, True]
     assert ["claims" in each for each in facts] == [True, False]
     assert not [each for each in after["statement"]["sentences"] if "nobody is trusted" in each]
+    earlier = "What left by the privacy mod of a Flower app is protected as long as the app is honest: ..."
+    made = replace(Statement.from_json(after["statement"]), caveats=(earlier,))
+    assert lead_facts(made)["trusted"] == APP_TRUST
 
 
 def test_names_that_share_a_budget_and_names_that_do_not_are_shown(path: Path) -> None:

@@ -1,6 +1,7 @@
 """`local_privacy` in a Flower app that knows nothing of it: randomised, recorded, or not at all."""
 
 import json
+import math
 import random
 import re
 import struct
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,10 +39,11 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from sordino.errors import InvalidInput  # noqa: E402
 from sordino.flower import decoded, local_privacy, stated  # noqa: E402
+from sordino.flower.mod import UNCONTAINED, LocalPrivacy  # noqa: E402
 from sordino.flower.parcel import RECORD, Parcel, fingerprint  # noqa: E402
-from sordino.mechanisms import Box, ClipOnly, L1Ball, L2Ball, Laplace, PrivUnitG, TwoPoint  # noqa: E402
-from sordino.privacy.guarantee import Adjacency, Budget, Release  # noqa: E402
-from sordino.privacy.ledger import Ledger, cost  # noqa: E402
+from sordino.mechanisms import Box, ClipOnly, Gaussian, L1Ball, L2Ball, Laplace, PrivUnitG, TwoPoint  # noqa: E402
+from sordino.privacy.guarantee import Adjacency, Budget, Infinite, Release  # noqa: E402
+from sordino.privacy.ledger import Ledger, Released, cost  # noqa: E402
 from tests.flower.nodes import archive  # noqa: E402
 from tests.flower.template import client_app, server_app, task  # noqa: E402
 
@@ -91,12 +94,23 @@ def replied(message: Message, arrays: dict[str, np.ndarray], **metrics: Any) -> 
     return Message(RecordDict({"arrays": record(arrays), "metrics": MetricRecord(told)}), reply_to=message)
 
 
+def made_ledger(path: Path, *consents: str, limit: float = 20.0, claimed: bool = False) -> Path:
+    """A ledger with a proven budget, which unproven releases stand beside; or with one that counts claims."""
+    with Ledger.create(path) as made:
+        for what in (None, *consents) if claimed else consents:
+            made.set_consent("records", what, granted=True)
+        made.set_budget("records", Budget(limit, basis="claimed" if claimed else "proven"))
+    return path
+
+
 @pytest.fixture
 def ledger(tmp_path):
-    path = tmp_path / "budget.db"
-    with Ledger.create(path) as made:
-        made.set_budget("records", Budget(20.0))
-    return path
+    return made_ledger(tmp_path / "budget.db", "model update", "model weights")
+
+
+@pytest.fixture
+def claimed(tmp_path):
+    return made_ledger(tmp_path / "claimed.db", claimed=True)
 
 
 def released(path: Path) -> list[str]:
@@ -127,17 +141,29 @@ def test_a_reply_is_one_flat_array_of_bytes_and_nothing_else(ledger):
 def test_the_release_is_in_the_ledger_with_the_bytes_that_left(ledger):
     reply = local_privacy(POINT, ledger)(asked(), context(), App())
     assert released(ledger) == ["model update"]
-    assert spent(ledger) == pytest.approx(D * POINT.proven_epsilon(), rel=1e-9)
     with Ledger.open(ledger) as opened:
+        assert (opened.standing("records").spent, opened.standing("records").unprotected) == (0, 1)
         (key,) = opened._book.reports
         assert opened.replay(key) == Parcel.of(reply.content).encode()
     assert (key.federation, key.round) == (f"flower {RUN}", 1)
 
 
+@pytest.mark.parametrize("mechanism", [POINT, Gaussian.analytic(1.0, 1e-5, L2Ball(1.0), values=D)], ids=["bit", "sum"])
+def test_nothing_is_proven_of_a_reply_that_the_app_can_keep_back(ledger, mechanism):
+    """One record at which the app ended the node's process would leave the server without a reply."""
+    mod = local_privacy(mechanism, ledger)
+    assert isinstance(mod, LocalPrivacy) and not mod(asked(), context(), App()).has_error()
+    with Ledger.open(ledger) as opened:
+        ((release,),) = [e.event.releases for e in opened.entries() if isinstance(e.event, Released)]
+    sides = (Adjacency.CLIENT, Adjacency.COORDINATE)
+    assert {own.adjacency: own.loss for own in release.guarantees} == dict.fromkeys(sides, Infinite(UNCONTAINED))
+    assert release.claimed == mechanism.claim(values=D)
+    assert mod.of_mechanism(D) == tuple(mechanism.guarantee(side, values=D) for side in sides)
+    assert all(not isinstance(own.loss, Infinite) for own in mod.of_mechanism(D))
+
+
 def test_the_estimates_are_of_the_clipped_update(ledger):
     """Clipping alone, with the owner's consent: 0.05 is inside [-0.1, 0.1], and 3 is not."""
-    with Ledger.open(ledger) as opened:
-        opened.set_consent("records", "model update", granted=True)
     plain = ClipOnly(Box(0.0, 0.1))
     moved = {**WEIGHTS, "fc.bias": WEIGHTS["fc.bias"] + np.array([0.05, 3.0])}
     reply = local_privacy(plain, ledger)(asked(), context(), App(lambda m: replied(m, moved)))
@@ -146,8 +172,6 @@ def test_the_estimates_are_of_the_clipped_update(ledger):
 
 
 def test_weights_are_sent_as_they_are_if_asked_for(ledger):
-    with Ledger.open(ledger) as opened:
-        opened.set_consent("records", "model weights", granted=True)
     plain = ClipOnly(Box(0.0, 2.0))
     reply = local_privacy(plain, ledger, sends="weights")(asked(), context(), App())
     expected = np.concatenate([WEIGHTS["fc.weight"].reshape(-1), WEIGHTS["fc.bias"]]) + 0.05
@@ -158,11 +182,11 @@ def test_weights_are_sent_as_they_are_if_asked_for(ledger):
 # --- the budget -------------------------------------------------------------------------------------------------------
 
 
-def test_when_the_budget_is_spent_nothing_leaves_and_nothing_is_trained(ledger):
-    mod, app = local_privacy(POINT, ledger), App()
+def test_when_a_budget_of_claims_is_spent_nothing_leaves_and_nothing_is_trained(claimed):
+    mod, app = local_privacy(POINT, claimed), App()
     replies = [mod(asked(round=n), context(), app) for n in range(1, 5)]
     assert [reply.has_error() for reply in replies] == [False, False, True, True]  # 8 + 8 of 20
-    assert app.calls == 2 and released(ledger) == ["model update"] * 2
+    assert app.calls == 2 and released(claimed) == ["model update"] * 2
     reason = replies[2].error.reason
     assert "budget" in reason and not any(figure in reason for figure in ("16", "20", "8"))
 
@@ -187,19 +211,18 @@ def test_a_message_that_comes_again_after_a_compaction_is_declined_and_costs_not
     assert app.calls == 2 and released(ledger) == ["model update"] * 2
 
 
-def test_a_change_in_the_message_is_a_new_release(ledger):
-    mod = local_privacy(POINT, ledger)
+def test_a_change_in_the_message_is_a_new_release(claimed):
+    mod = local_privacy(POINT, claimed)
     first = mod(asked(), context(), App())
     moved = {**WEIGHTS, "fc.bias": WEIGHTS["fc.bias"] + 1e-9}
     second = mod(asked(arrays=moved), context(), App(lambda m: replied(m, moved)))
-    assert not second.has_error() and released(ledger) == ["model update"] * 2
-    assert first.content[RECORD] != second.content[RECORD] or spent(ledger) > 15
+    assert not first.has_error() and not second.has_error()
+    assert released(claimed) == ["model update"] * 2 and spent(claimed) == 2 * D
 
 
 def test_two_nodes_of_one_app_have_their_own_ledgers(tmp_path):
     for name in ("a", "b"):
-        with Ledger.create(tmp_path / f"{name}.db") as made:
-            made.set_budget("records", Budget(10.0))
+        made_ledger(tmp_path / f"{name}.db", claimed=True, limit=10.0)
     mod = local_privacy(POINT, "nowhere.db")
     for node, name in ((5, "a"), (6, "b")):
         assert not mod(asked(node=node), context(node, ledger=str(tmp_path / f"{name}.db")), App()).has_error()
@@ -220,11 +243,18 @@ def test_without_a_ledger_nothing_leaves(tmp_path, caplog):
     assert "sordino ledger budget" in caplog.text
 
 
-def test_what_has_no_proof_needs_the_owners_consent(ledger, caplog):
-    app = App()
-    reply = local_privacy(ClipOnly(Box(0.0, 0.1)), ledger)(asked(), context(), app)
-    assert reply.has_error() and app.calls == 0 and released(ledger) == []
-    assert "--unproven" in caplog.text
+@pytest.mark.parametrize(
+    ("mechanism", "why"),
+    [(POINT, UNCONTAINED), (ClipOnly(Box(0.0, 0.1)), "no noise"), (PrivUnitG(0.01), "computed with floats")],
+    ids=["two-point", "clip", "privunit-g"],
+)
+def test_the_model_needs_the_owners_consent_and_what_the_mechanism_lacks_is_said_first(
+    tmp_path, caplog, mechanism, why
+):
+    app, path = App(), made_ledger(tmp_path / "b.db")
+    reply = local_privacy(mechanism, path)(asked(), context(), app)
+    assert reply.has_error() and app.calls == 0 and released(path) == []
+    assert "--unproven 'model update'" in caplog.text and why in caplog.text
 
 
 # --- what LocalDpMod stumbles over ------------------------------------------------------------------------------------
@@ -243,12 +273,6 @@ def test_an_update_of_zero_is_a_report_like_any_other(ledger):
         reply = local_privacy(mechanism, ledger)(asked(round=len(released(ledger))), context(), still)
         body = Parcel.of(reply.content).body
         assert np.isfinite(mechanism.estimate(mechanism.decode([body], D))).all()
-
-
-def test_what_nothing_is_proven_of_does_not_leave(ledger):
-    before = released(ledger)
-    reply = local_privacy(PrivUnitG(0.01), ledger)(asked(), context(), App(lambda m: replied(m, WEIGHTS)))
-    assert reply.has_error() and released(ledger) == before
 
 
 def test_integer_tensors_stay_where_they_are(ledger):
@@ -303,14 +327,13 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_training_that_fails_reports_no_change_and_says_nothing(ledger, name):
     with Ledger.open(ledger) as opened:
-        opened.set_consent("records", "model update", granted=True)
         opened.set_consent("records", "metric train_loss", granted=True)
     plain = ClipOnly(Box(0.0, 0.1))
     reply = local_privacy(plain, ledger, metrics=["train_loss"])(asked(), context(), App(FAILURES[name]))
     parcel = Parcel.of(reply.content)
     assert plain.decode([parcel.body], D).array.tolist() == [[0.0] * D]
     assert b"John" not in parcel.encode() and parcel.metrics == {}
-    assert released(ledger) == ["model update"], "charged like any other"
+    assert released(ledger) == ["model update", "metric train_loss"], "charged like any other"
 
 
 @pytest.mark.parametrize("answer", [raising, lambda m: replied(m, WEIGHTS)], ids=["raises", "trains"])
@@ -375,7 +398,7 @@ def test_a_metric_leaves_only_if_it_is_named_and_its_owner_agreed(ledger):
     assert Parcel.of(reply.content).metrics == {"train_loss": 0.25}
     assert released(ledger) == ["model update", "metric train_loss"]
     with Ledger.open(ledger) as opened:
-        assert opened.standing("records").unprotected == 1
+        assert opened.standing("records").unprotected == 2
 
 
 def evaluated(message: Message) -> Message:
@@ -393,14 +416,65 @@ def test_of_an_evaluation_nothing_leaves_unless_it_is_named(ledger):
     assert released(ledger) == ["metric eval_acc"]
     failed = local_privacy(POINT, ledger, metrics=["eval_acc"])(asked("evaluate", 2), context(), App(raising))
     assert Parcel.of(failed.content) == Parcel()
+    assert released(ledger) == ["metric eval_acc"] * 2, "that it is missing tells something"
+
+
+METRIC_ANSWERS = {
+    "the metric": lambda m: replied(m, WEIGHTS),
+    "no number": lambda m: replied(m, WEIGHTS, train_loss=float("nan")),
+    "numbers": lambda m: replied(m, WEIGHTS, train_loss=[0.5, 0.25]),
+    "no metrics": lambda m: Message(RecordDict({"arrays": record(WEIGHTS)}), reply_to=m),
+    "no reply": lambda m: SimpleNamespace(has_error=lambda: False),
+    "raises": raising,
+}
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_whether_a_metric_comes_decides_neither_on_the_reply_nor_on_the_account(tmp_path, kind):
+    """Without consent nothing is computed; with it, every reply has the same lines in the ledger."""
+    lines = {"train": ["model update", "metric train_loss"], "evaluate": ["metric train_loss"]}[kind]
+    for number, answer in enumerate(METRIC_ANSWERS.values()):
+        path, app = made_ledger(tmp_path / f"{number}.db", "model update"), App(answer)
+        mod = local_privacy(POINT, path, metrics=["train_loss"])
+        reply = mod(asked(kind), context(), app)
+        assert reply.has_error() and (app.calls, released(path)) == (0, [])
+        with Ledger.open(path) as opened:
+            opened.set_consent("records", "metric train_loss", granted=True)
+        replies = [mod(asked(kind), context(), app) for _ in range(2)]
+        assert (app.calls, released(path)) == (1, lines)
+        parcels = [Parcel.of(reply.content) for reply in replies]
+        assert parcels[0] == parcels[1] and bool(parcels[0].metrics) is (number == 0)
+        with Ledger.open(path) as opened:
+            assert opened.standing("records").unprotected == len(lines)
+
+
+def test_what_is_missing_is_stated_too(ledger):
+    with Ledger.open(ledger) as opened:
+        for what in ("metric train_loss", "privacy statement"):
+            opened.set_consent("records", what, granted=True)
+    reply = local_privacy(POINT, ledger, metrics=["train_loss"])(asked(), context(), App(raising))
+    parcel = Parcel.of(reply.content)
+    assert parcel.metrics == {} and [each.what for each in parcel.terms] == ["model update", "metric train_loss"]
+
+
+def test_a_metric_may_be_called_like_the_model(ledger):
+    with Ledger.open(ledger) as opened:
+        opened.set_consent("records", "metric model update", granted=True)
+    mod = local_privacy(POINT, ledger, metrics=["model update"])
+    assert not mod(asked(), context(), App()).has_error()
+    assert released(ledger) == ["model update", "metric model update"]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"mechanism": TwoPoint([1.0, 2.0])}, {"mechanism": 3}, {"metrics": "loss"}, {"sends": "both"}, {"ledger": 3},
+        {"metrics": [3]}, {"metrics": [""]}, {"metrics": ["loss\n"]}, {"metrics": map(str, range(64))},
     ],
-    ids=["many clients", "no mechanism", "one text", "both", "no ledger"],
+    ids=[
+        "many clients", "no mechanism", "one text", "both", "no ledger", "a number", "no name", "two lines",
+        "more than a reply states",
+    ],
 )  # fmt: skip
 def test_senseless_settings_are_refused_at_once(wrong):
     given = {"mechanism": POINT, "ledger": "budget.db", **wrong}
@@ -637,14 +711,10 @@ def held(client: ClientApp, server: dict[str, Any] | None, nodes: dict[int, dict
     return results.pop(), grid
 
 
-def nodes_with_ledgers(folder: Path, limit: float, consents: Iterable[str] = ()) -> dict[int, dict[str, Any]]:
+def nodes_with_ledgers(folder: Path, *consents: str, **budget: Any) -> dict[int, dict[str, Any]]:
     nodes = {}
     for k in range(3):
-        path = folder / f"{k}.db"
-        with Ledger.create(path) as made:
-            made.set_budget("records", Budget(limit))
-            for what in consents:
-                made.set_consent("records", what, granted=True)
+        path = made_ledger(folder / f"{k}.db", *consents, **budget)
         nodes[100 + k] = {"partition-id": k, "num-partitions": 3, "ledger": str(path)}
     return nodes
 
@@ -661,7 +731,7 @@ def private(mechanism: Any, **more: Any) -> tuple[ClientApp, dict[str, Any]]:
 def test_the_template_with_its_two_lines_computes_what_it_did_before(tmp_path):
     """With a mechanism that only clips, far away, and everybody's counts alike: the same model, up to rounding."""
     wide = ClipOnly(Box(0.0, 100.0))
-    nodes = nodes_with_ledgers(tmp_path, 1.0, ["model update"])
+    nodes = nodes_with_ledgers(tmp_path, "model update")
     plainly, _ = held(client_app.app, None, nodes)
     ours, _ = held(*private(wide), nodes)
     before, after = plainly.arrays.to_torch_state_dict(), ours.arrays.to_torch_state_dict()
@@ -675,7 +745,7 @@ def test_the_template_with_its_two_lines_computes_what_it_did_before(tmp_path):
 
 def test_the_template_learns_under_a_whole_vectors_noise_and_every_round_is_in_the_ledgers(tmp_path):
     mechanism = Laplace(20.0, L1Ball(0.6))
-    nodes = nodes_with_ledgers(tmp_path, 50.0, ["metric eval_acc"])
+    nodes = nodes_with_ledgers(tmp_path, "metric eval_acc", limit=50.0, claimed=True)
     result, grid = held(*private(mechanism, metrics=["eval_acc"]), nodes)
     assert all(released(Path(own["ledger"])).count("model update") == 2 for own in nodes.values())  # 40 of 50
     errors = [reply.error.reason for reply in grid.replies if reply.has_error()]
@@ -686,7 +756,7 @@ def test_the_template_learns_under_a_whole_vectors_noise_and_every_round_is_in_t
 
 def test_a_server_without_its_line_fails_loudly(tmp_path):
     client, _ = private(ClipOnly(L2Ball(1.0)))
-    nodes = nodes_with_ledgers(tmp_path, 1.0, ["model update"])
+    nodes = nodes_with_ledgers(tmp_path, "model update")
     with pytest.raises(Exception, match="MetricRecord"):
         held(client, None, nodes)
 
@@ -797,7 +867,7 @@ def test_the_server_states_what_the_parcels_say_and_nothing_without_consent(tmp_
     for consents, nodes_told in (([], 0), (["privacy statement"], 3)):
         folder = tmp_path / str(nodes_told)
         folder.mkdir()
-        nodes = nodes_with_ledgers(folder, 50.0, consents)
+        nodes = nodes_with_ledgers(folder, "model update", *consents)
         client, _ = private(mechanism)
         strategy = stated(decoded(FedAvg(), mechanism), folder / "statement.json")
         start = ArrayRecord(task.Net().state_dict())
@@ -805,19 +875,19 @@ def test_the_server_states_what_the_parcels_say_and_nothing_without_consent(tmp_
         assert len(strategy.statement.rows) == (2 if nodes_told else 0)  # a client, and one value of it
         assert (folder / "statement.json").exists() is bool(nodes_told)
     (row,) = [row for row in strategy.statement.rows if row.adjacency is Adjacency.CLIENT]
-    assert row.proven == pytest.approx(4.0, rel=1e-3) and row.who.count == 3
+    assert math.isinf(row.proven) and row.who.count == 3
     assert b"clinic" not in (folder / "statement.json").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(b'"type":"Pure"', b'"type":"Pony"'), (b'"basis":"', b'"basis":0,"x":"'), (b'"what":"', b'"what":"\\u001b')],
+    [(b'"type":"Infinite"', b'"type":"Pony"'), (b'"basis":"', b'"basis":0,"x":"'), (b'"what":"', b'"what":"\\u001b')],
     ids=["unknown", "another form", "escape"],
 )
 def test_terms_that_cannot_be_are_nobodys_and_the_reply_counts_as_any_forged_one(tmp_path, old, new):
     """A node's word about itself must not end the run for the others."""
     mechanism = Laplace(2.0, L1Ball(0.6))
-    nodes_with_ledgers(tmp_path, 50.0, ["privacy statement"])
+    nodes_with_ledgers(tmp_path, "model update", "privacy statement")
     mods = {node: local_privacy(mechanism, tmp_path / f"{node - 100}.db") for node in (100, 101)}
     good, bad = (mod(asked(node=node), context(node), App()) for node, mod in mods.items())
     raw = Parcel.of(bad.content).encode()
@@ -840,21 +910,21 @@ def test_an_app_that_names_the_data_otherwise_has_no_other_budget(tmp_path):
     cost = spent_once(tmp_path / "once.db")
     with Ledger.create(path) as made:
         for name in ("records", "ward seven"):
-            made.set_budget(name, Budget(1.5 * cost))
+            made.set_consent(name, None, granted=True)
+            made.set_budget(name, Budget(1.5 * cost, basis="claimed"))
     local_privacy(POINT, path)(asked(), context(), app)
     reply = local_privacy(POINT, path, dataset="ward seven")(asked(round=2), context(), app)
     assert reply.has_error() and app.calls == 1, "refused before any data is touched"
     with Ledger.open(path) as ledger:
         assert ledger.standing("ward seven").spent == ledger.standing("records").spent == cost
         ledger.set_disjoint("ward seven", "records", declared=True)
-        ledger.set_budget("ward seven", Budget(2.5 * cost))
+        ledger.set_budget("ward seven", Budget(2.5 * cost, basis="claimed"))
     reply = local_privacy(POINT, path, dataset="ward seven")(asked(round=2), context(), app)
     assert not reply.has_error() and spent(path) == cost
 
 
 def spent_once(path: Path) -> float:
-    with Ledger.create(path) as made:
-        made.set_budget("records", Budget(1e6))
+    made_ledger(path, limit=1e6, claimed=True)
     local_privacy(POINT, path)(asked(), context(), App())
     return spent(path)
 
@@ -863,7 +933,8 @@ def test_the_owners_name_for_the_data_does_not_leave_with_the_terms(tmp_path):
     path = tmp_path / "b.db"
     with Ledger.create(path) as made:
         made.set_budget("ward seven", Budget(20.0))
-        made.set_consent("ward seven", "privacy statement", granted=True)
+        for what in ("model update", "privacy statement"):
+            made.set_consent("ward seven", what, granted=True)
     reply = local_privacy(POINT, path, dataset="ward seven")(asked(), context(), App())
     raw = Parcel.of(reply.content).encode()
     assert b"ward" not in raw and Parcel.decode(raw).terms[0].what == "model update"
@@ -883,8 +954,10 @@ def test_the_lines_that_the_page_shows_build_what_it_says():
     assert mod.mechanism.epsilon == 4.0 and space["strategy"]._mechanisms[0].epsilon == 4.0
 
 
-def test_the_price_that_the_page_states_is_the_ledgers():
-    upload = TwoPoint(4.0, Box(0.0, 0.02)).guarantee(values=62_006)
+def test_the_price_that_the_page_states_is_the_mechanisms():
+    mod = local_privacy(TwoPoint(4.0, Box(0.0, 0.02)), "budgets")
+    assert isinstance(mod, LocalPrivacy)
+    upload, _ = mod.of_mechanism(62_006)
     assert 62_006 * 4 - 1 < cost(Budget(1e9), Release("a", "b", "c", (upload,))) <= 62_006 * 4
     assert "248,024" in PAGE
 

@@ -46,6 +46,8 @@ local-epochs = 1
 lr = 0.1
 batch-size = 16
 """
+BUDGET = "sordino ledger budget ~/.sordino/ledgers/budgets records --epsilon 600000 --nodes"
+CONSENT = "sordino ledger consent ~/.sordino/ledgers/budgets records"
 QUIET = (
     "FLWR_TELEMETRY_ENABLED=0", "FLWR_DISABLE_UPDATE_CHECK=1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1",
     "RAY_USAGE_STATS_ENABLED=0",
@@ -127,9 +129,10 @@ def rounds(path: Path) -> list[int]:
 def test_the_pages_commands_hold_a_round_between_processes(shells):
     home = shells.folder.parent
     ledgers = home / ".sordino" / "ledgers" / "budgets"
-    shells.run_printed("sordino ledger budget")
+    shells.run_printed(BUDGET)
     assert sorted(path.name for path in ledgers.glob("*.db")) == ["0.db", "1.db"]
-    shells.run_printed('sordino ledger consent ~/.sordino/ledgers/budgets records --unproven "metric')
+    for what in ("model update", "metric"):
+        shells.run_printed(f'{CONSENT} --unproven "{what}')
     (home / ".flwr").mkdir()
     connection = f'[superlink.deployment]\naddress = "127.0.0.1:{shells.first}"\ninsecure = true\n'
     (home / ".flwr" / "config.toml").write_text(f'[superlink]\ndefault = "deployment"\n\n{connection}')
@@ -144,7 +147,11 @@ def test_the_pages_commands_hold_a_round_between_processes(shells):
         assert time.monotonic() < end, shells.logs()
         time.sleep(0.5)
     said = shells.run_printed("sordino ledger show")
-    assert "no meaningful protection" in said and "model update" in said
+    assert "nothing is proven" in said and "model update UNPROTECTED" in said
+    shells.run_printed(f"{CONSENT} --claimed")
+    shells.run_printed(f"{BUDGET.removesuffix('--nodes')}--basis claimed")
+    with Ledger.open(ledgers / "0.db") as ledger:
+        assert ledger.standing("records").spent > 0 and ledger.standing("records").unprotected == 0
 
 
 def until_nodes_are_there(shells: Shells) -> None:
@@ -159,6 +166,7 @@ def until_nodes_are_there(shells: Shells) -> None:
 @pytest.mark.timeout(600)
 def test_the_pages_commands_run_a_simulation(shells):
     ledgers = shells.folder.parent / ".sordino" / "ledgers" / "budgets"
-    shells.run_printed("sordino ledger budget")
+    shells.run_printed(BUDGET)
+    shells.run_printed(f'{CONSENT} --unproven "model update"')
     shells.run_printed("flwr run . local", 500.0)
     assert [rounds(path) for path in sorted(ledgers.glob("*.db"))] == [[1], [1]], shells.logs()

@@ -366,6 +366,30 @@ def test_metrics_leave_if_they_are_named_and_agreed_to(tmp_path):
     assert [each.what for each in released(path)] == [WHAT, "metric num-examples"]
 
 
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_a_metric_without_consent_lets_nothing_be_computed_and_a_missing_one_is_counted(tmp_path, kind):
+    """Otherwise the server would learn at no charge whether the app failed."""
+    path, calls = ledger_at(tmp_path / "b.db"), []
+
+    def train(net: nn.Module) -> float:
+        calls.append(privately(net))
+        raise ValueError("row 17: John Doe")
+
+    app = app_with(train, metrics=["num-examples"])
+
+    @app.evaluate()
+    def score(message: Message, context: Context) -> Message:
+        return train(linear())  # type: ignore[return-value]
+
+    assert app(asked(linear(), kind=kind), at()).has_error()
+    assert (calls, released(path)) == ([], [])
+    with Ledger.open(path) as ledger:
+        ledger.set_consent("records", "metric num-examples", granted=True)
+    assert dict(app(asked(linear(), kind=kind), at()).content["metrics"]) == {"num-examples": 1}
+    whats = [each.what for each in released(path)]
+    assert whats == [*([WHAT] if kind == "train" else []), "metric num-examples"]
+
+
 def test_records_that_cannot_be_computed_add_nothing_and_the_server_sees_no_difference(tmp_path, caplog):
     ledger_at(tmp_path / "b.db")
 

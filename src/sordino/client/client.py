@@ -173,11 +173,10 @@ class Client:
         return {name: count for name, count in self._finite.items() if count and self._ran_own_code(name)}
 
     def _ran_own_code(self, federation: str) -> bool:
-        agreed = self._agreements.find(federation)
+        if (agreed := self._agreements.find(federation)) is None:
+            return False
         try:
-            return (
-                agreed is not None and Recipe.from_toml(agreed.recipe, self.settings.consents.code).clients_run_own_code
-            )
+            return Recipe.from_toml(agreed.recipe, self.settings.consents.code).clients_run_own_code
         except CodeNotAllowed:
             return True
         except InvalidInput:  # of an earlier version

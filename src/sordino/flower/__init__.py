@@ -3,7 +3,7 @@
 Whoever may start apps runs code in Flower's server and nodes, so both halves of the app are relays and nothing more:
 they hand bytes over local sockets to `sordino coordinator`, the operator's own process, and to each owner's `sordino
 client`. `sordino deploy` sets all of it up. An existing, honest Flower app gets a mechanism and a ledger in one line:
-`ClientApp(mods=[sordino.flower.local_privacy(...)])`.
+`ClientApp(mods=[sordino.flower.local_privacy(...)])`. Nothing is proven of its replies: the app can keep them back.
 """
 
 from __future__ import annotations

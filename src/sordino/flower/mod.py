@@ -8,6 +8,9 @@ mechanism's domain, randomises it, writes the release and its bytes into the led
 Whatever else is in a reply stays at the client: sample counts, losses and other metrics leave only if they are named,
 and then as what they are, releases without protection. Arrays that are not of real numbers (counters) do not leave.
 
+The app's code computes in the node's process. Where it ends the process, hangs or takes all memory, the server gets no
+reply. So the loss of a reply is `Infinite`, and `of_mechanism` says what it would be if the app did none of this.
+
 The mod is part of the app, and the server hands out the app: this protects in honest apps only (docs/flower-mod.md).
 """
 
@@ -24,7 +27,7 @@ from sordino.flower import require
 from sordino.flower.parcel import ModelArrays, Parcel, Sends, fingerprint, only_arrays, require_sends
 from sordino.flower.privacy_mod import Mod, Next, PrivacyMod, Where, log, name_of, named_metrics, reply_of
 from sordino.mechanisms.interface import Mechanism
-from sordino.privacy.guarantee import Adjacency, Release
+from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
 from sordino.privacy.ledger import ReportKey
 from sordino.randomness import Keystream
 
@@ -33,6 +36,11 @@ require()
 from flwr.app import Context, Message, RecordDict  # noqa: E402 (after what says that it is missing)
 
 Float32s = NDArray[np.float32]
+
+UNCONTAINED = (
+    "the app's own code computes in the node's process, and one record at which it ended that process, hung or took "
+    "all memory would leave the server without a reply: let `sordino client` train with parts that Sordino ships"
+)
 
 
 def local_privacy(
@@ -48,7 +56,8 @@ def local_privacy(
     `ledger` is the owner's: a file, or a folder with one for each node (`sordino ledger budget PATH DATASET --epsilon E
     --nodes N` makes it). Relative paths are looked for in ~/.sordino/ledgers, and an owner may name another in the
     node's configuration (`ledger_place`). `metrics` names what may leave unprotected: each needs the owner's consent as
-    well (`sordino ledger consent PATH DATASET --unproven "metric NAME"`).
+    well (`sordino ledger consent PATH DATASET --unproven "metric NAME"`). So does the model ("model update", or "model
+    weights"): nothing is proven of a reply while the app can end its process.
     """
     if not isinstance(mechanism, Mechanism) or mechanism.clients is not None:
         raise InvalidInput("local_privacy needs a mechanism with parameters for one client, such as TwoPoint(1.0)")
@@ -64,12 +73,17 @@ class LocalPrivacy(PrivacyMod):
     sends: Sends
 
     def release(self, key: ReportKey, values: int) -> Release:
-        """The randomised model."""
+        """The randomised model: the mechanism's claim, and no proof, as the app decides whether a reply leaves."""
         what = "model update" if self.sends == "update" else "model weights"
-        guarantees = tuple(
-            self.mechanism.guarantee(adjacency, values=values) for adjacency in (Adjacency.CLIENT, Adjacency.COORDINATE)
-        )
-        return Release(f"{name_of(key)}/{what}", self.dataset, what, guarantees, self.mechanism.claim(values=values))
+        guarantees, claim = self.of_mechanism(values), self.mechanism.claim(values=values)
+        found = Release(f"{name_of(key)}/{what}", self.dataset, what, guarantees, claim)
+        unproven = all(isinstance(own.loss, Infinite) for own in guarantees)
+        return found if unproven else found.without_proof(UNCONTAINED)
+
+    def of_mechanism(self, values: int) -> tuple[Guarantee, ...]:
+        """What the mechanism's output reveals, as long as the app keeps no reply from leaving."""
+        sides = (Adjacency.CLIENT, Adjacency.COORDINATE)
+        return tuple(self.mechanism.guarantee(adjacency, values=values) for adjacency in sides)
 
     def draw(self, message: Message, context: Context, call_next: Next, model: ModelArrays) -> Callable[[], Parcel]:
         """Randomise what the app trained, with a fresh key."""
@@ -103,7 +117,7 @@ class LocalPrivacy(PrivacyMod):
                 after = model.vector(only_arrays(reply.content, "a reply to train"))
                 if not np.isfinite(after).all():
                     raise InvalidInput("training gave values that are not finite")
-                metrics = self.allowed(reply.content)
+                metrics = self.allowed(reply)
             except Exception as error:
                 log.error("the report says 'no change': %s", error)
                 after = before

@@ -166,6 +166,6 @@ def require_sends(sends: str) -> None:
 
 
 __all__ = [
-    "FAILED_PRECONDITION", "RECORD", "WEIGHT", "ModelArrays", "Parcel", "Sends", "fingerprint", "is_number",
-    "only_arrays", "require_sends",
+    "FAILED_PRECONDITION", "MOST_TERMS", "RECORD", "WEIGHT", "ModelArrays", "Parcel", "Sends", "fingerprint",
+    "is_number", "only_arrays", "require_sends",
 ]  # fmt: skip

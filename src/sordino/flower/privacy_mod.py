@@ -1,7 +1,8 @@
 """What every privacy mod of a Flower app does: nothing leaves but what the node's ledger has a line for.
 
-Of a reply only what a subclass releases leaves, and metrics that are named, as releases without protection. Errors
-leave without their text, which may quote data.
+Of a reply only what a subclass releases leaves, and metrics that are named, as releases without protection. The ledger
+is asked for all of them before the app is called, and records all, metrics that the reply lacks too: who sees that one
+is missing learns that the app failed. Errors leave without their text, which may quote data.
 
 A mod of a single function (`@app.train(mods=[...])`) sees no other function's replies, so that evaluation metrics would
 leave beside it. Flower has no place where a mod could notice: it is not called. Therefore importing this module puts a
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -23,9 +24,9 @@ from pathlib import Path
 from sordino.errors import STOPPING, BudgetExceeded, ConsentMissing, InvalidInput, ReportCompacted, SordinoError
 from sordino.flower import require
 from sordino.flower.ledger_place import FEDERATION, ledger_of
-from sordino.flower.parcel import FAILED_PRECONDITION, ModelArrays, Parcel, is_number, only_arrays
+from sordino.flower.parcel import FAILED_PRECONDITION, MOST_TERMS, ModelArrays, Parcel, is_number, only_arrays
 from sordino.privacy.guarantee import SERVER, Adjacency, Derived, Destination, Guarantee, Infinite, Release
-from sordino.privacy.ledger import Ledger, ReportKey, admit_all
+from sordino.privacy.ledger import Ledger, ReportKey, Standing, admit_all
 
 require()
 
@@ -100,34 +101,51 @@ class PrivacyMod(ABC):
         arrays = only_arrays(message.content, "a message to train")
         model = ModelArrays(arrays, next(iter(message.content.array_records)))
         key = self._key(message, context)
-        update = self.release(key, model.values)
+        releases = [self.release(key, model.values), *self._metric_releases(key)]
+        parcel = self._released(key, context, releases, lambda: self.draw(message, context, call_next, model))
+        return self.content(parcel, model)
+
+    def _evaluated(self, message: Message, context: Context, call_next: Next) -> RecordDict:
+        """Only metrics that are named leave; where none is, nothing is recorded."""
+
+        def answer() -> Callable[[], Parcel]:
+            metrics = self.allowed(reply_of(message, context, call_next))
+            return lambda: Parcel(metrics=metrics)
+
+        if not self.metrics:
+            return self.content(answer()(), None)
+        key = self._key(message, context)
+        return self.content(self._released(key, context, self._metric_releases(key), answer), None)
+
+    def _released(
+        self, key: ReportKey, context: Context, releases: Sequence[Release], answer: Callable[[], Callable[[], Parcel]]
+    ) -> Parcel:
+        """The parcel for this key: the recorded one, or else a new one, if the ledger lets all its releases go.
+
+        The ledger is asked before `answer` calls the app. All named metrics are in `releases`, whether the app's reply
+        has them or not: that one is missing tells that the app failed.
+        """
         with self._open(context) as ledger:
             stored = ledger.replay(key)
             if stored is not None:  # the same question gets the same answer, and nothing is computed for it
-                return self.content(Parcel.decode(stored), model)
-            admit_all(ledger.charged(self.dataset), update, Destination(key.federation))  # before any data is touched
-        drawn = self.draw(message, context, call_next, model)
+                return Parcel.decode(stored)
+            standings: Mapping[str, Standing] = ledger.charged(self.dataset)
+            for release in releases:
+                standings = admit_all(standings, release, Destination(key.federation))
+        drawn = answer()
         with self._open(context) as ledger:
             stated = self._states(ledger)
-            stored = ledger.release_once(key, lambda: self._recorded(key, drawn(), [update], stated))
-        return self.content(Parcel.decode(stored), model)
+            return Parcel.decode(ledger.release_once(key, lambda: self._recorded(key, drawn(), releases, stated)))
 
-    def _evaluated(self, message: Message, context: Context, call_next: Next) -> RecordDict:
-        """Only metrics that are named leave; where none does, nothing is recorded."""
-        reply = reply_of(message, context, call_next)
-        parcel = Parcel(metrics={} if reply is None else self.allowed(reply.content))
-        if parcel.metrics:
-            key = self._key(message, context)
-            with self._open(context) as ledger:
-                stated = self._states(ledger)
-                parcel = Parcel.decode(ledger.release_once(key, lambda: self._recorded(key, parcel, [], stated)))
-        return self.content(parcel, None)
-
-    def allowed(self, content: RecordDict) -> dict[str, float]:
+    def allowed(self, reply: Message | None) -> dict[str, float]:
         """Of a reply's metrics those that are named; a value that is no finite number is left out."""
-        said = ((name, value) for record in content.metric_records.values() for name, value in record.items())
-        named = {name: value for name, value in said if name in self.metrics and not isinstance(value, list)}
-        return {name: value for name, value in named.items() if is_number(value)}
+        try:
+            records = [] if reply is None else list(reply.content.metric_records.values())
+            values = [pair for record in records for pair in record.items()]
+        except Exception as error:  # what is no reply must look as one without metrics does
+            log.error("the reply says no metrics: %s", error)
+            return {}
+        return {name: value for name, value in values if name in self.metrics and is_number(value)}
 
     # --- the account
 
@@ -136,27 +154,21 @@ class PrivacyMod(ABC):
         return TERMS in ledger.standing(self.dataset).consents.unproven
 
     def _recorded(
-        self, key: ReportKey, parcel: Parcel, updates: Sequence[Release], stated: bool
+        self, key: ReportKey, parcel: Parcel, releases: Sequence[Release], stated: bool
     ) -> tuple[Sequence[Release], bytes]:
         """All releases of a parcel, and its bytes: with what they guarantee, where that is `stated`."""
-        releases = [*updates, *self._metric_releases(key, parcel.metrics)]
         if not stated:
             return releases, parcel.encode()
         derived = Derived(tuple(release.id for release in releases))
         terms = Release(f"{name_of(key)}/{TERMS}", self.dataset, TERMS, (), composition=derived)
         return [*releases, terms], parcel.stating(releases).encode()
 
-    def _metric_releases(self, key: ReportKey, names: Iterable[str]) -> list[Release]:
-        """Each metric that leaves has its line: nothing protects it."""
-        losses = {metric: Infinite(f"the metric {metric} leaves as it is") for metric in names}
+    def _metric_releases(self, key: ReportKey) -> list[Release]:
+        """Each metric that may leave has its line: nothing protects it, nor whether it is there."""
+        losses = {f"metric {name}": Infinite(f"the metric {name} leaves as it is") for name in sorted(self.metrics)}
         return [
-            Release(
-                f"{name_of(key)}/{metric}",
-                self.dataset,
-                f"metric {metric}",
-                (Guarantee(SERVER, Adjacency.CLIENT, loss, "none"),),
-            )
-            for metric, loss in losses.items()
+            Release(f"{name_of(key)}/{what}", self.dataset, what, (Guarantee(SERVER, Adjacency.CLIENT, loss, "none"),))
+            for what, loss in losses.items()
         ]
 
     def _key(self, message: Message, context: Context) -> ReportKey:
@@ -171,10 +183,15 @@ class PrivacyMod(ABC):
 
 
 def named_metrics(metrics: Iterable[str]) -> frozenset[str]:
-    """Metrics by name; a single text is a slip."""
+    """Metrics by name; a single text is a slip, and what the ledger cannot write would keep every reply back."""
     if isinstance(metrics, str):
         raise InvalidInput(f"metrics is a list of names: write metrics=[{metrics!r}]")
-    return frozenset(metrics)
+    names = frozenset(metrics)
+    if wrong := [name for name in names if not (isinstance(name, str) and name.strip() == name and name.isprintable())]:
+        raise InvalidInput(f"a metric's name is a printable text without outer spaces, got {wrong[0]!r}")
+    if "" in names or len(names) >= MOST_TERMS:
+        raise InvalidInput(f"metrics names from none to {MOST_TERMS - 1} metrics, none of them '', got {len(names)}")
+    return names
 
 
 def name_of(key: ReportKey) -> str:

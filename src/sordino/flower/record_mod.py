@@ -171,7 +171,7 @@ class RecordPrivacy(PrivacyMod):
         if work.trained is None:
             raise InvalidInput(NOT_TRAINED)
         body = b"".join(_numbers(array).tobytes() for array in work.trained.values())
-        metrics = {} if reply is None else self.allowed(reply.content)
+        metrics = self.allowed(reply)
         return lambda: Parcel(body, _SILO, "weights", metrics)
 
     def content(self, parcel: Parcel, model: ModelArrays | None) -> RecordDict:

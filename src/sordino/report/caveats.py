@@ -34,10 +34,16 @@ def own_code_caveats(recipe: Recipe) -> tuple[str, ...]:
 
 
 _NAMED = 20  #: nodes that a caveat names
+_BY_MOD = "What left by the privacy mod of a Flower app"  #: how the caveat begins, in earlier statements too
 MOD_TRUST = (
-    "What left by the privacy mod of a Flower app is protected as long as the app is honest: whoever sends the app is "
-    "trusted to send it with this mod, and nobody here has checked that."
+    f"{_BY_MOD} was randomised only if the app is honest: whoever sends the app is trusted to send it with this mod, "
+    "and nobody here has checked that."
 )
+
+
+def is_by_mod(caveats: Sequence[str]) -> bool:
+    """True if a statement with these caveats is about what left by privacy mods."""
+    return any(each.startswith(_BY_MOD) for each in caveats)
 
 
 def mod_caveats(untold: int = 0, partly: Sequence[str] = ()) -> tuple[str, ...]:
@@ -113,4 +119,4 @@ def _recorded_scores(recipe: Recipe) -> tuple[str, ...]:
     )
 
 
-__all__ = ["caveats", "mod_caveats", "own_code_caveats"]
+__all__ = ["caveats", "is_by_mod", "mod_caveats", "own_code_caveats"]

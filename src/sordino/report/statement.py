@@ -21,7 +21,7 @@ from sordino.privacy.statement import (
     View,
     tied,
 )
-from sordino.report.caveats import MOD_TRUST
+from sordino.report.caveats import is_by_mod
 from sordino.report.words import capital, count, counted, deltas, few, figure, listed, lower, span, upper
 
 ALWAYS = 0.9995  #: a share of right guesses above which no figure says more than `practically every time`
@@ -217,7 +217,7 @@ def lead_facts(statement: Statement) -> dict[str, str]:
 
     Pages, the statement's text and the terminal all show these, and nothing else before the other figures.
     """
-    view, by_mod = statement.lead, MOD_TRUST in statement.caveats
+    view, by_mod = statement.lead, is_by_mod(statement.caveats)
     facts = {
         "protects" if proof(view) else "about": change(view),
         "from": onlooker(view),
@@ -270,7 +270,7 @@ def sentences(statement: Statement) -> tuple[str, ...]:
 
 def _figure_sentences(statement: Statement) -> Iterable[str]:
     """What is said of all figures: whom they trust, and each of them."""
-    by_mod = MOD_TRUST in statement.caveats
+    by_mod = is_by_mod(statement.caveats)
     yield from [f"Trusted is {APP_TRUST}."] if by_mod else dict.fromkeys(map(trust, statement.views))
     yield from _view_sentences(statement.views)
     if len({row.who for row in statement.rows}) > 1:
