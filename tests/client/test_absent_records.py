@@ -270,6 +270,33 @@ def test_no_value_of_any_type_decides_about_another_record(
     assert after == before and len(found[1]) + len(found[1].left_out) == 8
 
 
+@pytest.mark.parametrize("odd", ["?", None, 1j, 0.5])
+def test_long_numbers_are_rounded_alike_beside_any_value(tmp_path: Path, odd: Any) -> None:
+    """These lie halfway between two float64, which lie beside the middle of two float32."""
+    near = [np.longdouble(1) + (2 * k + 1) * np.longdouble(2) ** -24 - np.longdouble(2) ** -53 for k in range(1, 500)]
+    found = []
+    for records in (near, [*near, odd]):
+        np.savez(tmp_path / "own.npz", x=in_one_array([[one, one] for one in records]), y=np.zeros(len(records), int))
+        found.append(OwnRecords.read_apart(OwnData(source="own.npz", classes=("a", "b")), tmp_path, (2,)))
+    assert len(found[0]) == 499
+    assert found[1].examples.x[:499].tolist() == found[0].examples.x.tolist()
+
+
+def test_float16_is_refused_by_hand_and_named_in_the_log_where_it_gets_in_later(tmp_path: Path) -> None:
+    """Beside a text it is 1.1, and 1.099609375 beside a float64: no reading can make one of the two."""
+    half, y = np.full((6, 2), 1.1, np.float16), np.zeros(6, int)
+    data = OwnData(source=str(tmp_path / "own.npz"), classes=("a", "b"))
+    np.savez(tmp_path / "own.npz", x=half.astype(np.float32), y=y)
+    assert (OwnRecords.read(data, tmp_path).examples.x == 1.099609375).all()
+    Client.create(tmp_path / "client", Settings.of({"data": data.model_dump(), "budget": {"limit": 1.0}})).close()
+    np.savez(tmp_path / "own.npz", x=half, y=y)
+    with pytest.raises(InvalidInput, match=r"own\.npz holds float16.*astype\(np\.float32\)"):
+        OwnRecords.read(data, tmp_path)
+    with Client.open(tmp_path / "client") as client:
+        assert len(client.records((2,))) == 6
+    assert "float16" in (tmp_path / "client" / "log.txt").read_text()
+
+
 @pytest.mark.parametrize("odd", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], "?", None])
 def test_one_image_of_another_form_takes_none_with_it(tmp_path: Path, odd: Any) -> None:
     images = np.arange(24, dtype=np.float32).reshape(6, 2, 2)

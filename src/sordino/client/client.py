@@ -214,6 +214,8 @@ class Client:
             records = OwnRecords.read_apart(self.settings.data, self.folder, shape)
             self._charge_rows_of_both()  # first: once rows are known, nothing says what left before
             records = self._take_rows(records)  # before anything leaves
+            if records.warning:
+                self.log(f"WARNING: {records.warning}, and start the client anew")
             if records.left_out:
                 self.log(
                     f"WARNING: {len(records.left_out):,} of your records are left out of every report, as if they were "

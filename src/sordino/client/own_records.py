@@ -36,6 +36,7 @@ class OwnRecords:
     rules: ColumnRules = field(default_factory=dict)  #: what the cells of declared columns became
     task: LearningTask = CLASSES
     left_out: tuple[str, ...] = ()  #: why records are left out that are not what they should be
+    warning: str = ""  #: to the owner, of the records as a whole
 
     @classmethod
     def read(cls, data: OwnData, folder: Path) -> OwnRecords:
@@ -83,7 +84,7 @@ class OwnRecords:
         chosen = np.flatnonzero(np.isin(own, named) & (own < most))
         taken = train if len(chosen) == len(train) else train.take(chosen)
         form = (tuple(dataset.shape), tuple(dataset.classes), dataset.rules, dataset.task)
-        return cls(taken, *form, tuple(apart.left_out))
+        return cls(taken, *form, tuple(apart.left_out), apart.warning)
 
     def __len__(self) -> int:
         return len(self.examples)

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -57,14 +57,17 @@ def from_npz(
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
     y: whole numbers, positions in `classes`; of a multi-label task 0 or 1 `[n, labels]`, of a regression any numbers.
     `column` names another array to keep beside the records, with one value for each of the training examples: text or
-    whole numbers. `apart`: as in `from_csv`; after joining, a test part is not looked at.
+    whole numbers. `apart`: as in `from_csv`; after joining, a test part is not looked at. Its owner must not hold
+    float16: the numbers are others beside a text (`array_values`).
     """
     file = Path(path)
     parts = []
     if apart is not None and apart.shape is not None:
-        train = _apart(*_each_by_itself(file, apart.shape, classes, task), classes, task, apart)
+        train = _apart(*_each_by_itself(file, apart, classes, task), classes, task, apart)
         return _own(file, (train, _none_of(train), _NO_ROWS), classes, normalisation, task=task)
     arrays, columns = _read_npz(file, column)
+    if apart is not None and (why := _float16_warning(file, chain.from_iterable(arrays.values()))):
+        raise InvalidInput(why)
     for part, (x, y) in arrays.items():
         with naming(f"{file}, x{part} and y{part}"):
             parts.append(_checked(_inputs(x), _label_numbers(y, task), classes, task))
@@ -225,18 +228,29 @@ def _inputs(x: NDArray[np.generic]) -> Inputs:
 
 
 def _each_by_itself(
-    path: Path, shape: tuple[int, ...], classes: Sequence[str], task: LearningTask
+    path: Path, apart: ClientReading, classes: Sequence[str], task: LearningTask
 ) -> tuple[Inputs, Answers]:
     """The first part's x and y, where no value changes what is made of another; x of the agreed shape, if objects."""
     with _arrays_of(path) as values:
         part = _npz_parts(path, list(values))[0]
         x, y = (array_values.stored(values, f"{axis}{part}") for axis in "xy")
+    apart.warning = _float16_warning(path, (x, y))
 
     def labels(found: NDArray[np.generic]) -> Answers:
         return _label_numbers(found, task, gaps=True)
 
     bits = (len(classes),) if isinstance(task, MultiLabel) else ()
-    return _inputs(array_values.numbers(x, shape, _inputs)), labels(array_values.numbers(y, bits, labels))
+    return _inputs(array_values.numbers(x, apart.shape or (), _inputs)), labels(array_values.numbers(y, bits, labels))
+
+
+def _float16_warning(path: Path, arrays: Iterable[array_values.Values]) -> str:
+    """Why these arrays of a client have no figure for one record; empty if none of them is float16."""
+    if not any(isinstance(values, np.ndarray) and values.dtype == np.float16 for values in arrays):
+        return ""
+    return (
+        f"{path} holds float16 numbers, which numpy writes as others once a text lies beside them, so that one record "
+        "could change all others: nothing is proven of one record. Save x and y with astype(np.float32)"
+    )
 
 
 def _label_numbers(y: NDArray[np.generic], task: LearningTask, *, gaps: bool = False) -> Answers:

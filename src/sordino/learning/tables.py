@@ -60,6 +60,7 @@ class ClientReading:
     shape: tuple[int, ...] | None = None
     left_out: LeftOut = field(default_factory=list)
     rows: NDArray[np.int64] | None = None  #: where the records that were read stand in the source, from 0 on
+    warning: str = ""  #: to the owner, of the records as a whole
 
     @property
     def refused(self) -> LeftOut | None:
