@@ -293,8 +293,15 @@ def test_float16_is_refused_by_hand_and_named_in_the_log_where_it_gets_in_later(
     with pytest.raises(InvalidInput, match=r"own\.npz holds float16.*astype\(np\.float32\)"):
         OwnRecords.read(data, tmp_path)
     with Client.open(tmp_path / "client") as client:
-        assert len(client.records((2,))) == 6
-    assert "float16" in (tmp_path / "client" / "log.txt").read_text()
+        records = client.records((2,))
+    assert len(records) == 6 and "float16" in (tmp_path / "client" / "log.txt").read_text()
+    digits = OwnRecords.read(people.settings().data, tmp_path)
+    for warning in (records.warning, ""):
+        member = Membership(
+            people.invitation(COMPUTING["silo"]), people.settings(budget=RECORDS), replace(digits, warning=warning)
+        )
+        protected = [release.protects_records for _, left in member.schedule() for release in left]
+        assert protected == [not warning] * len(protected)
 
 
 @pytest.mark.parametrize("odd", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], "?", None])
