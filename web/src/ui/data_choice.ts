@@ -237,7 +237,7 @@ export class DataChoice {
       this.take(this.pictureData());
     };
     const addFiles = (label: number, files: Iterable<File>): void => {
-      this.pictures.set(label, distinct([...(this.pictures.get(label) ?? []), ...files]));
+      this.pictures.set(label, [...(this.pictures.get(label) ?? []), ...files]);
     };
     const files = h("input", {
       type: "file",
@@ -385,12 +385,6 @@ function options(task: Task): Option[] {
   return all.filter(({ kind }) =>
     kind === "drawings" ? isGrey(task) : kind === "images" ? task.input.kind === "image" : true,
   );
-}
-
-/** Each file once, however often it was chosen: of two records of one example, each would be protected by itself. */
-export function distinct(files: readonly File[]): File[] {
-  const known = new Map(files.map((file) => [JSON.stringify([file.webkitRelativePath, file.name, file.size, file.lastModified]), file]));
-  return [...known.values()];
 }
 
 /** What a line of a table has to hold. */
