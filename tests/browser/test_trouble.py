@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import zlib
@@ -14,15 +15,15 @@ from tests.browser.stage import Browser, play, served
 GIGABYTES = 2
 
 
-def picture() -> bytes:
-    """A PNG of 20 x 20 grey pixels, dark on light."""
+def picture(ink: int = 30) -> bytes:
+    """A PNG of 20 x 20 grey pixels, dark on light, of one size in bytes."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    rows = b"".join(b"\0" + bytes(30 if 8 <= column < 12 else 250 for column in range(20)) for _ in range(20))
+    rows = b"".join(b"\0" + bytes(ink if 8 <= column < 12 else 250 for column in range(20)) for _ in range(20))
     head = struct.pack(">IIBBBBB", 20, 20, 8, 0, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 0)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
@@ -40,6 +41,11 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
         file.truncate(GIGABYTES * 10**9)  # it takes no space: nothing is written
     (folder / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
     (folder / "fine.png").write_bytes(picture())
+    twin = folder / "twin" / "fine.png"  # another picture of that name, size and time
+    twin.parent.mkdir()
+    twin.write_bytes(picture(60))
+    for path in (folder / "fine.png", twin):
+        os.utime(path, (1, 1))
     return {
         "tables": {
             "text": table("text.csv", f"{numbers},1", f"{numbers.replace('3', 'abc', 1)},2"),
@@ -49,17 +55,18 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
             "good": table("good.csv", f"{numbers},1", f"{numbers},2", f"{numbers},2"),
             "bare": table("bare.csv", f"{numbers},1", f"{numbers},2", header=False),
         },
-        "images": {"torn": str(folder / "torn.png"), "fine": str(folder / "fine.png")},
+        "images": {"torn": str(folder / "torn.png"), "fine": str(folder / "fine.png"), "twin": str(twin)},
     }
 
 
-#: What was chosen, what the page must name of it, and whether there are other examples that it can use.
+#: What was chosen, what the page must name of it, and whether it can use some of it, nothing of it, or has to ask.
 NAMED = {
     "text": ("abc", "good"),
     "label": ("12", "good"),
     "short": ("line 2 has 3 columns, not 65", "bad"),
-    "huge": ("200 MB", "bad"),
-    "bare": ("numbers where names of columns belong", "bad"),
+    "huge": ("longer than 16,777,216 characters", "bad"),
+    "unsaid": ("what the first line of your table holds", ""),
+    "bare": ("which of its columns is the class", ""),
     "torn": ("torn.png", "bad"),
 }
 
@@ -73,7 +80,7 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     for name, (named, kind) in NAMED.items():
         with subtests.test(f"a bad file or line is named: {name}"):
             assert named in told[name]["text"]
-            assert told[name]["kind"] == f"note {kind}"
+            assert told[name]["kind"] == f"note {kind}".strip()
             assert told[name]["seconds"] < 10
 
     with subtests.test("nothing of a chosen file leaves"):
@@ -89,6 +96,14 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("a good picture is taken beside one that cannot be read"):
         assert told["fine"]["text"].startswith("1 example can be used: 1 of “0”.")
         assert "torn.png" in told["fine"]["text"]
+
+    with subtests.test("another picture of the same name, size and time is another example"):
+        assert told["twin"]["text"].startswith("2 examples can be used: 2 of “0”.")
+
+    with subtests.test("whoever has nothing that can be used is told so, and could take part with noise alone"):
+        for name in ("short", "torn"):
+            assert "No example can be used." in told[name]["text"]
+            assert told[name]["why"] == told["good"]["why"] != "Choose examples first."
 
     with subtests.test("a page that came without HTTPS from another machine says so and does not start"):
         assert "https" in told["without https"]["text"]

@@ -24,6 +24,8 @@ try {
   await clumsy.page.goto(`${wanted.server}/#/${wanted.federation}`);
   await opened(clumsy.page);
   await clumsy.page.check("input[value=csv]");
+  tell({ what: "unsaid", ...(await chosen(clumsy, "#table-file", wanted.tables.good)) });
+  await clumsy.page.selectOption("#table-first", "names");
   for (const [name, path] of Object.entries(wanted.tables))
     tell({ what: name, ...(await chosen(clumsy, "#table-file", path)) });
   await picture(clumsy, "no header");
@@ -310,5 +312,6 @@ async function chosen({ page }, field, path) {
   await page.setInputFiles(field, path);
   await page.waitForSelector(".found .note", { timeout: 30_000 });
   const kind = await page.getAttribute(".found .note", "class");
-  return { text: (await page.textContent(".found")).trim(), kind, seconds: (Date.now() - began) / 1000 };
+  const why = await page.textContent("#why-not");
+  return { text: (await page.textContent(".found")).trim(), kind, why, seconds: (Date.now() - began) / 1000 };
 }

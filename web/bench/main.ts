@@ -2,6 +2,7 @@
 import { Keystream } from "../src/bits/keystream.ts";
 import { JaxMultiplier } from "../src/learning/multiply.ts";
 import { Network } from "../src/learning/network.ts";
+import { Records } from "../src/learning/records.ts";
 import type { TrainingRoom } from "../src/learning/room.ts";
 import type { Layer, PlainTraining, Task } from "../src/wire/task.ts";
 import { connect } from "../src/workers/rpc.ts";
@@ -191,10 +192,10 @@ async function agreement(known: Known[], key: number[], batch: number, device: "
     const parameters = await numbers(0, row.model.size, 0.125);
     const x = network.arrange(await numbers(1, batch * each, 1), batch);
     const y = Array.from(await drawn(2, batch), (word) => word % row.classes);
-    const records = network.batch(x, y, [...y.keys()]);
+    const records = network.batch(new Records(each, x, y), [...y.keys()]);
     const norms: number[] = [];
     for (const i of y.keys()) {
-      const alone = await network.gradient(network.matrices(parameters), network.batch(x, y, [i]));
+      const alone = await network.gradient(network.matrices(parameters), network.batch(new Records(each, x, y), [i]));
       norms.push(Math.sqrt(alone.gradient.reduce((sum, value) => sum + value * value, 0)));
     }
     const { gradient } = await network.gradient(network.matrices(parameters), records);

@@ -26,16 +26,19 @@ const FAR = [
 /** The x with Phi(x) = p, to about 16 digits. */
 export function normalQuantile(p: number): number {
   const q = p - 0.5;
-  if (Math.abs(q) <= 0.425) {
-    const r = 0.180625 - q * q;
-    return (q * polynomial(r, CENTRE[0])) / polynomial(r, CENTRE[1]);
-  }
+  if (Math.abs(q) <= 0.425) return quantileAround(q);
   const r = Math.sqrt(-Math.log(q < 0 ? p : 1 - p));
   const x =
     r <= 5
       ? polynomial(r - 1.6, NEAR[0]) / polynomial(r - 1.6, NEAR[1])
       : polynomial(r - 5, FAR[0]) / polynomial(r - 5, FAR[1]);
   return q < 0 ? -x : x;
+}
+
+/** The x with Phi(x) = 1/2 + q for |q| <= 0.425, to about 16 digits, however small q is. */
+export function quantileAround(q: number): number {
+  const r = 0.180625 - q * q;
+  return (q * polynomial(r, CENTRE[0])) / polynomial(r, CENTRE[1]);
 }
 
 /** e^(x^2) erfc(x), to about 14 digits. */

@@ -197,15 +197,17 @@ describe("sums over records", () => {
     const records = await numbers(TENSOR.records, 23 * 64, 1);
     const labels = Int32Array.from({ length: 23 }, (_, i) => i % 10);
     const parameters = await numbers(TENSOR.weights, task.model.size, 0.01);
-    const of = async (room?: { block: number; kept: number }) => {
+    const of = async (room?: { block: number; kept: number }, each = 23) => {
       const sums = new FeatureSums(task, training, room);
-      sums.take(records, labels);
+      sums.take(new Float32Array(64), new Int32Array(1)); // forgotten
+      sums.take(records.subarray(0, each * 64), labels.subarray(0, each));
+      for (let i = each; i < 23; i += each) sums.add(records.subarray(i * 64, (i + each) * 64), labels.subarray(i, i + each));
       const found = [];
       for (const by of [null, whitening, whitening]) found.push((await sums.sum(parameters, { limits, whitening: by }, () => {})).sums);
       return found;
     };
     const found = await of();
-    expect(await of({ block: 5, kept: 0 })).toEqual(found);
+    expect(await of({ block: 5, kept: 0 }, 4)).toEqual(found); // and come in blocks of others
     expect(await of({ block: 5, kept: 2 ** 30 })).toEqual(found);
     expect(await of({ block: 5, kept: 11_000 })).toEqual(found); // two blocks
   });

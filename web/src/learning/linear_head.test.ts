@@ -2,11 +2,12 @@ import { describe, expect, test } from "vitest";
 import { golden } from "../golden.ts";
 import type { Task } from "../wire/task.ts";
 import { GradientSum, LinearHead, splitClip } from "./linear_head.ts";
+import { Records } from "./records.ts";
 import { rint, roundWithin } from "./whole.ts";
 
 const { x, y, classes, cases } = golden.whole_sums;
 const inputs: number = x[0].length;
-const records = Float32Array.from(x.flat() as number[]);
+const records = new Records(inputs, Float32Array.from(x.flat() as number[]), y);
 const all = [...y.keys()];
 
 function linear(shape: number[], outputs: number, clip: number, steps: number): LinearHead {
@@ -26,7 +27,7 @@ describe("a linear head has Python's whole numbers, bit for bit", () => {
     const parameters = Float32Array.from(row.parameters as number[]);
     const sumOf = (chosen: number[]) => {
       const sum = new Float64Array(parameters.length);
-      head.addTo(sum, parameters, records, y, chosen);
+      head.addTo(sum, parameters, records, chosen);
       return [...sum];
     };
     all.forEach((i) => {
@@ -43,7 +44,7 @@ describe.each(cases.filter(({ clip }: any) => clip === 0.7) as any[])("under $wh
   const parameters = Float32Array.from(row.parameters as number[]);
   const sumOf = (chosen: number[]) => {
     const sum = new Float64Array(parameters.length);
-    head.addTo(sum, parameters, records, y, chosen);
+    head.addTo(sum, parameters, records, chosen);
     return sum;
   };
 
@@ -82,16 +83,16 @@ test("channels lie last in a page's records, and first among the weights", () =>
   const laidOut = Float32Array.from({ length: 12 }, (_, i) => plain[(i % 3) * 4 + Math.floor(i / 3)]!);
   const parameters = Float32Array.from({ length: 52 }, (_, i) => Math.cos(i));
   const [own, theirs] = [new Float64Array(52), new Float64Array(52)];
-  expect(head.addTo(own, parameters, laidOut, [2], [0])).toBe(flat.addTo(theirs, parameters, plain, [2], [0]));
+  expect(head.addTo(own, parameters, new Records(12, laidOut, [2]), [0])).toBe(flat.addTo(theirs, parameters, new Records(12, plain, [2]), [0]));
   expect(own).toEqual(theirs);
 });
 
 test("a record that is not finite adds nothing, and weights that are not count as 0", () => {
   const head = linear([2], 3, 1, 1000);
   const sum = new Float64Array(9);
-  head.addTo(sum, Float32Array.of(NaN, Infinity, 1, 2, 3, 4, -Infinity, 1, 0), Float32Array.of(1, NaN, Infinity, 0), [0, 1], [0, 1]);
+  head.addTo(sum, Float32Array.of(NaN, Infinity, 1, 2, 3, 4, -Infinity, 1, 0), new Records(2, Float32Array.of(1, NaN, Infinity, 0), [0, 1]), [0, 1]);
   expect(sum).toEqual(new Float64Array(9));
-  head.addTo(sum, Float32Array.of(NaN, Infinity, 1, 2, 3, 4, -Infinity, 1, 0), Float32Array.of(1, 2), [0], [0]);
+  head.addTo(sum, Float32Array.of(NaN, Infinity, 1, 2, 3, 4, -Infinity, 1, 0), new Records(2, Float32Array.of(1, 2), [0]), [0]);
   expect(sum.every(Number.isInteger)).toBe(true);
   expect(sum.some((value) => value !== 0)).toBe(true);
 });

@@ -11,6 +11,7 @@ import { exponentOf, powerOfTwo } from "../bits/discrete.ts";
 import { exponential, rational } from "../bits/rational.ts";
 import type { Task } from "../wire/task.ts";
 import { Workbench } from "./products.ts";
+import type { Records } from "./records.ts";
 import { UNREDUCED, aim, reduce, rint, roundWithin } from "./whole.ts";
 
 /** a record's largest value has so many bits before it is scaled to the grid */
@@ -170,13 +171,13 @@ export class LinearHead {
   }
 
   /** Adds the parts of some records, modulo 2^52, to a sum, flat as the parameters are; gives back the sum of their losses. */
-  addTo(sum: Float64Array, parameters: Float32Array, x: Float32Array, y: ArrayLike<number>, chosen: ArrayLike<number>): number {
+  addTo(sum: Float64Array, parameters: Float32Array, records: Records, chosen: ArrayLike<number>): number {
     const gradients = this.#gradients;
     gradients.begin(wholeWeights(parameters, this.inputs, this.classes, this.#columns));
     for (let i = 0; i < chosen.length; i += 1) {
-      const record = chosen[i]!;
-      const { length, scale } = this.#round(x, record * this.inputs);
-      gradients.add(this.#whole, scale, length, y[record]!);
+      const { x, first, label } = records.at(chosen[i]!);
+      const { length, scale } = this.#round(x, first);
+      gradients.add(this.#whole, scale, length, label);
     }
     const { total, losses } = gradients.now;
     addFlat(sum, total, this.inputs, this.classes, this.#columns);

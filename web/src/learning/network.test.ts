@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { TENSOR, golden, numbers, words } from "../golden.ts";
 import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
 import { Network } from "./network.ts";
+import { Records } from "./records.ts";
 import { wholeGradient } from "./whole.ts";
 
 const STEPS = 2 ** 20;
@@ -34,7 +35,7 @@ describe.each(["script", "wasm"])("networks agree with PyTorch to 1e-4 (%s)", (d
     const parameters = await numbers(TENSOR.weights, row.model.size, 0.125);
     const x = network.arrange(await numbers(TENSOR.records, golden.batch * each, 1), golden.batch);
     const y = Array.from(await words(TENSOR.labels, golden.batch), (word) => word % row.classes);
-    const batch = network.batch(x, y, [...y.keys()]);
+    const batch = network.batch(new Records(each, x, y), [...y.keys()]);
 
     expect(away(await network.scores(parameters, batch), row.scores)).toBeLessThan(1e-4);
     const { loss, gradient } = await network.gradient(network.matrices(parameters), batch);
@@ -42,7 +43,7 @@ describe.each(["script", "wasm"])("networks agree with PyTorch to 1e-4 (%s)", (d
     compare(gradient, row.gradient);
     const [sum, norms] = [new Float64Array(row.model.size), new Float64Array(golden.batch)];
     for (const i of y.keys()) {
-      const alone = await network.gradient(network.matrices(parameters), network.batch(x, y, [i]));
+      const alone = await network.gradient(network.matrices(parameters), network.batch(new Records(each, x, y), [i]));
       const whole = new Float64Array(row.model.size);
       norms[i] = wholeGradient(alone.gradient, row.clip, STEPS, whole);
       expect(whole.every(Number.isInteger)).toBe(true);

@@ -6,6 +6,7 @@
  */
 import type { Layer, Model, Task } from "../wire/task.ts";
 import type { Multiplier } from "./multiply.ts";
+import type { Records } from "./records.ts";
 
 type Dense = Extract<Layer, { kind: "dense" }>;
 type Activation = "relu" | "elu" | "tanh";
@@ -175,15 +176,15 @@ export class Network {
   }
 
   /** Some records as a batch; rows of zeros fill it up, so that few different sizes have to be compiled. */
-  batch(x: Float32Array, y: ArrayLike<number>, chosen: ArrayLike<number>): Batch {
+  batch(records: Records, chosen: ArrayLike<number>): Batch {
     const each = this.recordSize;
     const rows = chosen.length <= 8 ? chosen.length : 8 * Math.ceil(chosen.length / 8);
     const picked = new Float32Array(rows * each);
     const labels = new Int32Array(chosen.length);
     for (let i = 0; i < chosen.length; i += 1) {
-      const from = chosen[i]!;
-      picked.set(x.subarray(from * each, (from + 1) * each), i * each);
-      labels[i] = y[from]!;
+      const { x, first, label } = records.at(chosen[i]!);
+      picked.set(x.subarray(first, first + each), i * each);
+      labels[i] = label;
     }
     return { x: picked, y: labels, size: chosen.length };
   }

@@ -5,8 +5,9 @@ import { type Task, readTask } from "../wire/task.ts";
 import { denseAlone } from "./linear_head.ts";
 import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
 import { Network, probabilities } from "./network.ts";
+import { Records } from "./records.ts";
 import { FeatureSums, type Summing } from "./sums.ts";
-import { type Progress, type Records, train, withNoise } from "./training.ts";
+import { type Progress, train, withNoise } from "./training.ts";
 
 export interface Job {
   round: number;
@@ -42,7 +43,7 @@ export class TrainingRoom {
   #task: Task | null = null;
   #network: Network | null = null;
   #sums: FeatureSums | null = null;
-  #records: Records = { x: new Float32Array(), y: [], count: 0 };
+  #records = new Records(0);
   #running = 0;
 
   constructor(progress: Progress = () => {}, fresh: () => Promise<Words> = () => Keystream.fresh()) {
@@ -64,10 +65,17 @@ export class TrainingRoom {
     return { device: multiplier.device, threads: multiplier.threads, notes };
   }
 
-  /** The records to train on, normalised, in the shape of the task's input. */
+  /** The records to train on, normalised, in the shape of the task's input, in place of all from before. */
   take(x: Float32Array, y: Int32Array): void {
     if (this.#sums) return this.#sums.take(x, y);
-    this.#records = { x: this.#opened.network.arrange(x, y.length), y, count: y.length };
+    this.#records = new Records(this.#opened.network.recordSize);
+    this.add(x, y);
+  }
+
+  /** Another block of records: as many as the first has, but the last may have fewer. */
+  add(x: Float32Array, y: Int32Array): void {
+    if (this.#sums) return this.#sums.add(x, y);
+    this.#records.add(this.#opened.network.arrange(x, y.length), y);
   }
 
   async train({ round, parameters, noise, order, summing }: Job): Promise<Outcome> {
@@ -140,7 +148,7 @@ async function stepTime(task: Task, multiplier: Multiplier): Promise<number> {
   const network = networkOf(task, multiplier);
   const size = task.training.kind === "plain" ? Math.min(64, task.training.batch || 32) : 1;
   const chosen = Array.from({ length: size }, (_, i) => i);
-  const batch = network.batch(new Float32Array(size * network.recordSize), new Int32Array(size), chosen);
+  const batch = network.batch(new Records(network.recordSize, new Float32Array(size * network.recordSize), chosen.map(() => 0)), chosen);
   const at = network.matrices(new Float32Array(network.size));
   await network.gradient(at, batch);
   const begun = performance.now();

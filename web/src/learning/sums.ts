@@ -7,6 +7,7 @@ import { Refused } from "../wire/refusal.ts";
 import type { Limits, SumsTraining, Task, Whitening } from "../wire/task.ts";
 import { GradientSum, addFlat, wholeWeights } from "./linear_head.ts";
 import { NormalForm } from "./normal_form.ts";
+import { Records } from "./records.ts";
 import { Scattering } from "./scattering.ts";
 import { SecondMoments } from "./second_moments.ts";
 import type { Doing, Progress, Trained } from "./training.ts";
@@ -32,8 +33,7 @@ interface Block {
 
 /** Records, and normal forms in whole numbers below 2^15 of blocks that are kept; others may be taken while these are summed. */
 interface Units {
-  x: Float32Array;
-  y: Int32Array;
+  records: Records;
   form: NormalForm;
   kept: (Int16Array | undefined)[];
 }
@@ -58,8 +58,7 @@ export class FeatureSums {
   readonly #pixels: number;
   /** maps times cells */
   readonly #size: number;
-  #x: Float32Array = new Float32Array();
-  #y: Int32Array = new Int32Array();
+  #records: Records;
   readonly #block: number;
   /** blocks that are kept: no array is as long as the records, and no number of them is too large */
   readonly #most: number;
@@ -80,6 +79,7 @@ export class FeatureSums {
       throw new Refused(`this page cannot take part: scattering has ${maps} x ${down * across} features here, not ${training.maps} x ${training.cells}`);
     }
     this.#pixels = channels * height * width;
+    this.#records = new Records(this.#pixels);
     this.#size = training.maps * training.cells;
     new NormalForm(training, 1); // refuses groups and roots that do not fit
     this.#block = block;
@@ -87,14 +87,21 @@ export class FeatureSums {
     this.#spare = new Int16Array(block * this.#size);
   }
 
-  /** The records, normalised, channel after channel. */
+  /** The records, normalised, channel after channel, in place of all from before. */
   take(x: Float32Array, y: Int32Array): void {
-    [this.#x, this.#y, this.#units, this.#white] = [x, y, null, null];
+    this.#records = new Records(this.#pixels);
+    this.add(x, y);
+  }
+
+  /** Another block of records: as many as the first has, but the last may have fewer. */
+  add(x: Float32Array, y: Int32Array): void {
+    this.#records.add(x, y);
+    [this.#units, this.#white] = [null, null];
   }
 
   async sum(parameters: Float32Array, { limits, whitening }: Summing, progress: Progress): Promise<Summed> {
     if (this.#units?.form.limit !== limits.unit) {
-      [this.#units, this.#white] = [{ x: this.#x, y: this.#y, form: new NormalForm(this.#training, limits.unit), kept: [] }, null];
+      [this.#units, this.#white] = [{ records: this.#records, form: new NormalForm(this.#training, limits.unit), kept: [] }, null];
     }
     const units = this.#units;
     for (const block of this.#blocks(units, this.#most)) await this.#wholeUnits(units, block, progress);
@@ -121,7 +128,7 @@ export class FeatureSums {
     });
   }
 
-  *#blocks({ y: { length: count } }: Units, most = Infinity): Iterable<Block> {
+  *#blocks({ records: { count } }: Units, most = Infinity): Iterable<Block> {
     for (let number = 0; number < most && number * this.#block < count; number += 1) {
       const first = number * this.#block;
       yield { number, first, count: Math.min(this.#block, count - first) };
@@ -152,9 +159,10 @@ export class FeatureSums {
   }
 
   /** The normal form of one record; 0 where it fails: an error would end the sums of all others, and show the record. */
-  #wholeOf({ x, form }: Units, record: number): Float64Array {
+  #wholeOf({ records, form }: Units, record: number): Float64Array {
+    const { x, first } = records.at(record);
     try {
-      return form.whole(this.#scattering.features(x, record * this.#pixels));
+      return form.whole(this.#scattering.features(x, first));
     } catch {
       return new Float64Array(this.#size);
     }
@@ -167,7 +175,7 @@ export class FeatureSums {
       moments.add(whole, 0, block.count);
       await this.#past(units, block.first + block.count, progress, "training");
     }
-    return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: units.y.length, order: null };
+    return { sums: moments.sums, parameters: null, clear: null, loss: null, seen: units.records.count, order: null };
   }
 
   #whitenedBy(by: Whitening, limit: number): White {
@@ -199,20 +207,20 @@ export class FeatureSums {
     gradients.begin(weights);
     for (const block of this.#blocks(units)) {
       const { whole, scales, length } = await this.#whitened(white, units, block, progress);
-      for (let i = 0; i < block.count; i += 1) gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, units.y[block.first + i]!);
+      for (let i = 0; i < block.count; i += 1) gradients.add(whole.subarray(i * width, (i + 1) * width), scales[i]!, length, units.records.at(block.first + i).label);
       await this.#past(units, block.first + block.count, progress, "training");
     }
     const { total, losses } = gradients.now;
     const sums = new Float64Array(weights.length);
     addFlat(sums, total, this.#size, this.#classes);
-    const count = units.y.length;
+    const { count } = units.records;
     return { sums, parameters: null, clear: null, loss: count ? losses / count : null, seen: count, order: null };
   }
 
   /** After some of the records, `done` so far. */
-  async #past({ y }: Units, done: number, progress: Progress, doing: Doing): Promise<void> {
+  async #past({ records }: Units, done: number, progress: Progress, doing: Doing): Promise<void> {
     if (this.#turn.isOver) await this.#turn.pass();
-    progress(done, y.length, doing);
+    progress(done, records.count, doing);
   }
 }
 

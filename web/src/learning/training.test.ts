@@ -7,6 +7,7 @@ import type { Task } from "../wire/task.ts";
 import { order, poissonSample } from "./draws.ts";
 import { ScriptMultiplier } from "./multiply.ts";
 import { Network } from "./network.ts";
+import { Records } from "./records.ts";
 import { addition, train } from "./training.ts";
 
 const { shape, classes, records: count, model, cases } = golden.training;
@@ -16,7 +17,7 @@ async function setting() {
   const parameters = await numbers(TENSOR.weights, model.size, 0.125);
   const x = await numbers(TENSOR.records, count * network.recordSize, 1);
   const y = Array.from(await words(TENSOR.labels, count), (word) => word % classes);
-  return { network, parameters, records: { x, y, count } };
+  return { network, parameters, records: new Records(network.recordSize, x, y) };
 }
 const taskWith = (training: unknown) => ({ model, training, input: { shape }, loss: "cross-entropy" }) as Task;
 
@@ -36,7 +37,7 @@ describe("private training", () => {
 
   test("without records it is noise alone, of the size that was agreed to", async () => {
     const { network, parameters } = await setting();
-    const none = { x: new Float32Array(), y: [], count: 0 };
+    const none = new Records(network.recordSize);
     const task = taskWith({ ...training, steps: 40 });
     const trained = await train(task, network, parameters, none, 1, await Keystream.fresh(), () => {});
     const step = (training.optimiser.lr * training.noise * training.clip) / training.expected_batch;
@@ -48,7 +49,7 @@ describe("private training", () => {
 
   test("knows where its steps would have led without noise: nowhere without records, and there with next to none", async () => {
     const { network, parameters, records } = await setting();
-    const none = { x: new Float32Array(), y: [], count: 0 };
+    const none = new Records(network.recordSize);
     const task = taskWith({ ...training, optimiser: { ...training.optimiser, weight_decay: 0 } });
     const empty = await train(task, network, parameters, none, 1, await stream(), () => {});
     expect(empty.clear).toEqual(parameters);
@@ -108,12 +109,24 @@ describe("private training", () => {
     const run = async (chosen: number[]) => {
       const network = new Network(hostile, [1, 8, 8], 10, "cross-entropy", new ScriptMultiplier());
       const sum = new Float64Array(size);
-      await addition(training, { ...taskWith(training), model: hostile, input: { shape: [1, 8, 8] } } as unknown as Task, network)(sum, at, { x, y: [0, 1, 0], count: 3 }, chosen);
+      await addition(training, { ...taskWith(training), model: hostile, input: { shape: [1, 8, 8] } } as unknown as Task, network)(sum, at, new Records(64, x, [0, 1, 0]), chosen);
       return sum;
     };
     const [others, odd, all] = [await run([0, 2]), await run([1]), await run([0, 1, 2])];
     expect(others.some((value) => value !== 0)).toBe(true);
     expect(all).toEqual(others.map((value, i) => value + odd[i]!));
+  });
+
+  test("is the same to the last bit in whatever blocks records are", async () => {
+    const { network, parameters, records } = await setting();
+    const blocks = new Records(network.recordSize);
+    for (let first = 0; first < count; first += 7) {
+      const of = Array.from({ length: Math.min(7, count - first) }, (_, i) => records.at(first + i));
+      blocks.add(Float32Array.from(of.flatMap(({ x, first }) => [...x.subarray(first, first + records.size)])), of.map(({ label }) => label));
+    }
+    expect(blocks.count).toBe(count);
+    const trained = async (given: Records) => (await train(taskWith(training), network, parameters, given, 1, await stream(), () => {})).parameters;
+    expect(await trained(blocks)).toEqual(await trained(records));
   });
 
   test("counts a record whose gradient cannot be computed as 0, and all others", async () => {
@@ -159,15 +172,27 @@ describe("portions of the records", () => {
 test("a batch too large to be computed at once gives the gradient of the whole", async () => {
   const { network, parameters, records } = await setting();
   const many = 600;
-  const x = Float32Array.from({ length: many * network.recordSize }, (_, i) => records.x[i % records.x.length]!);
-  const y = Array.from({ length: many }, (_, i) => records.y[i % count]!);
+  const repeated = new Records(network.recordSize);
+  for (let i = 0; i < many; i += 1) {
+    const { x, first, label } = records.at(i % count);
+    repeated.add(x.subarray(first, first + network.recordSize), [label]);
+  }
   const one = { ...cases[0].training, epochs: null, steps: 1, batch: 0, shuffle: false };
-  const trained = await train(taskWith(one), network, parameters, { x, y, count: many }, 1, await stream(), () => {});
-  const whole = await network.gradient(network.matrices(parameters), network.batch(x, y, [...Array(many).keys()]));
+  const trained = await train(taskWith(one), network, parameters, repeated, 1, await stream(), () => {});
+  const whole = await network.gradient(network.matrices(parameters), network.batch(repeated, [...Array(many).keys()]));
   const lr = one.optimiser.lr;
   trained.parameters!.forEach((value, i) => expect(value).toBeCloseTo(parameters[i]! - lr * whole.gradient[i]!, 6));
   expect(trained.loss).toBeCloseTo(whole.loss, 9);
 });
+
+test.each([["all", null], ["a portion", { portion: 10, sampling: 0.5, schedule: "continues" }]])(
+  "plain training on %s of no records hands in no parameters: nothing has changed", async (_, portion) => {
+    const { network, parameters } = await setting();
+    const task = taskWith({ ...cases[0].training, records: portion });
+    const { parameters: after, loss, seen } = await train(task, network, parameters, new Records(network.recordSize), 1, await stream(), () => {});
+    expect([after, loss, seen]).toEqual([null, null, 0]);
+  },
+);
 
 test("training that stops being finite hands in no parameters", async () => {
   const { network, parameters, records } = await setting();
@@ -186,6 +211,16 @@ describe("draws", () => {
   test("a Poisson batch has about rate * records of them", async () => {
     const sample = await poissonSample(await stream(), 0, 10_000, Math.floor(0.2 * 2 ** 32));
     expect(Math.abs(sample.length - 2000)).toBeLessThan(4 * 40); // a fixed key; 40 is the standard deviation
+  });
+
+  test("a Poisson batch is drawn for 2^20 records at a time, from the same words as at once: no array is as long as all of them", async () => {
+    const asked: number[][] = [];
+    const words = { words: async (...place: [number, number, number, number]) => {
+      asked.push(place);
+      return new Uint32Array(place[3]).fill(1).fill(0, 0, 1);
+    } };
+    expect(await poissonSample(words, 1, 2 ** 21 + 1, 1)).toEqual([0, 2 ** 20, 2 ** 21]);
+    expect(asked).toEqual([[2, 1, 2 ** 21 + 4, 2 ** 20], [2, 1, 3 * 2 ** 20 + 4, 2 ** 20], [2, 1, 2 ** 22 + 4, 1]]);
   });
 
   test("a stream that ends after 2^34 words goes on in another, as in Python", async () => {

@@ -5,18 +5,12 @@
 import { gridFor } from "../bits/discrete.ts";
 import type { Words } from "../bits/keystream.ts";
 import type { PlainTraining, PrivateTraining, Task } from "../wire/task.ts";
-import { order, poissonSample, portions, wholeNoise } from "./draws.ts";
+import { order, poissonSample, poissonSamples, portions, wholeNoise } from "./draws.ts";
 import { LinearHead } from "./linear_head.ts";
 import type { Gradient, Network } from "./network.ts";
 import { Descent } from "./optimiser.ts";
-import { SUM_BITS, UNREDUCED, reduce, wholeGradient, wrapped } from "./whole.ts";
-
-/** A page's records in the network's layout. */
-export interface Records {
-  x: Float32Array;
-  y: ArrayLike<number>;
-  count: number;
-}
+import type { Records } from "./records.ts";
+import { SUM_BITS, reduce, wholeGradient, wrapped } from "./whole.ts";
 
 /** What a step is: making features of a record, or learning. */
 export type Doing = "features" | "training";
@@ -62,28 +56,29 @@ async function trainPrivately(
   let seen = 0;
   const add = addition(training, task, network);
   const { after, clear } = await descended(training, task, parameters, round, words, async (now, sum, t) => {
-    const sample = records.count ? await poissonSample(words, t, records.count, training.threshold) : [];
-    loss += await add(sum, now, records, sample);
-    seen += sample.length;
+    for await (const sample of poissonSamples(words, t, records.count, training.threshold)) {
+      loss += await add(sum, now, records, sample);
+      seen += sample.length;
+      reduce(sum);
+    }
   }, progress);
   return { parameters: after, clear, loss: seen ? loss / seen : null, seen, order: null };
 }
 
-/** Adds what some records move a step's sum by, in whole numbers of grid steps modulo 2^52; gives back the sum of their losses. */
+/** Adds what some records, at most 2^20, move a step's sum by, in whole numbers of grid steps; gives back the sum of their losses. */
 type Addition = (sum: Float64Array, parameters: Float32Array, records: Records, sample: number[]) => Promise<number>;
 
 /** What a record adds is a function of it and of the parameters alone: what is beside it changes no bit. */
 export function addition(training: PrivateTraining, task: Task, network: Network): Addition {
   const steps = gridFor(training.noise, training.resolution).clip;
   const head = LinearHead.of(task, training.clip, steps);
-  if (head) return async (sum, parameters, { x, y }, sample) => head.addTo(sum, parameters, x, y, sample);
+  if (head) return async (sum, parameters, records, sample) => head.addTo(sum, parameters, records, sample);
   const whole = new Float64Array(network.size);
-  return async (sum, parameters, { x, y }, sample) => {
+  return async (sum, parameters, records, sample) => {
     let losses = 0;
     const at = network.matrices(parameters);
-    for (const [i, record] of sample.entries()) {
-      if (i % UNREDUCED === 0) reduce(sum);
-      const found = await gradientOrNull(() => network.gradient(at, network.batch(x, y, [record])));
+    for (const record of sample) {
+      const found = await gradientOrNull(() => network.gradient(at, network.batch(records, [record])));
       if (found === null) continue;
       wholeGradient(found.gradient, training.clip, steps, whole);
       for (let k = 0; k < sum.length; k += 1) sum[k]! += whole[k]!;
@@ -196,12 +191,12 @@ const AT_ONCE = 256;
 
 async function meanGradient(network: Network, parameters: Float32Array, records: Records, members: number[]): Promise<Gradient> {
   const at = network.matrices(parameters);
-  if (members.length <= AT_ONCE) return network.gradient(at, network.batch(records.x, records.y, members));
+  if (members.length <= AT_ONCE) return network.gradient(at, network.batch(records, members));
   const gradient = new Float64Array(network.size);
   let loss = 0;
   for (let first = 0; first < members.length; first += AT_ONCE) {
     const part = members.slice(first, first + AT_ONCE);
-    const found = await network.gradient(at, network.batch(records.x, records.y, part));
+    const found = await network.gradient(at, network.batch(records, part));
     const share = part.length / members.length;
     for (let i = 0; i < gradient.length; i += 1) gradient[i]! += share * found.gradient[i]!;
     loss += share * found.loss;

@@ -1,10 +1,29 @@
 import { describe, expect, test } from "vitest";
 import { golden } from "../golden.ts";
 import { Account, type OwnRelease } from "./account.ts";
-import { gaussianDelta, gaussianEpsilon } from "./gaussian.ts";
+import { gaussianDelta, gaussianEpsilon, muOfPure } from "./gaussian.ts";
 import { addedOrRemoved, exchanged } from "./renyi.ts";
 
 describe("the page's own accounting", () => {
+  test.each([
+    // 2 sqrt(2) erfinv(tanh(epsilon/2)), by mpmath with 40 digits
+    [1e-300, 1.2533141373155002e-300], [1e-8, 1.2533141373155002e-8], [0.0001, 0.0001253314137091364], [0.00010023, 0.00012561967596056394],
+    [0.003, 0.0037599418067788847], [0.3, 0.3753919992445165], [1.99, 2.3474074139447083], [2, 2.3579614856472495],
+    [20, 11.758418713653102], [700, 74.59015926529483],
+  ])("the mu of a randomised bit of epsilon %d is not below the truth", (epsilon, mu) => {
+    expect(muOfPure(epsilon)).toBeGreaterThan(mu);
+    expect(muOfPure(epsilon) / mu).toBeLessThan(1 + 1e-14);
+  });
+
+  test("just above epsilon 1e-4 no mu is below its series, and above 700 none is stated", () => {
+    for (let epsilon = 1e-4; epsilon < 1e-3; epsilon *= 1.0007) {
+      const x = Math.tanh(epsilon / 2) / 2;
+      const mu = 2 * Math.sqrt(2 * Math.PI) * x * (1 + (Math.PI / 3) * x * x); // up to a share of 1e-13 * epsilon
+      expect(muOfPure(epsilon)).toBeGreaterThan(mu);
+    }
+    expect(muOfPure(700.1)).toBe(Infinity);
+  });
+
   test("Renyi divergences of the sampled Gaussian are those of Python, which rounds up where the order is not whole", () => {
     for (const { q, sigma, order, adjacency, divergence } of golden.renyi) {
       const own = (adjacency === "record-add-remove" ? addedOrRemoved : exchanged)(q, sigma, order);

@@ -1,5 +1,5 @@
 /** The curve of Gaussian differential privacy (Balle & Wang 2018). */
-import { erfc, normalQuantile, scaledErfc } from "../bits/normal.ts";
+import { erfc, normalQuantile, quantileAround, scaledErfc } from "../bits/normal.ts";
 
 const HOPELESS = 1e6;
 /** e^(-27^2) is below the smallest normal number */
@@ -9,6 +9,8 @@ const SMALLEST_NORMAL = 2 ** -1022;
 const SMALL_MU = 2 ** -11;
 /** relative error of erfc and scaledErfc */
 const ERFC = 4e-13;
+/** relative error of quantiles */
+const QUANTILE = 2 ** -48;
 
 /**
  * delta_mu(epsilon) for epsilon >= 0, without overflow, rounded up and never below the smallest normal number. Where mu is
@@ -51,11 +53,11 @@ export function gaussianEpsilon(mu: number, delta: number): number {
   return holds;
 }
 
-/** The mu of a randomised bit: no release with this pure epsilon tells more. */
+/** The mu of a randomised bit, rounded up: no release with this pure epsilon tells more. Infinite above 700. */
 export function muOfPure(epsilon: number): number {
-  // Below 1e-4 the quantile would lose digits; there 2 sqrt(2 pi) (1/2 - p) with p = 1/(1 + e^eps) is exact to eps^3.
-  if (epsilon < 1e-4) return Math.sqrt(Math.PI / 2) * epsilon * (1 + epsilon * epsilon);
-  return -2 * normalQuantile(1 / (1 + Math.exp(Math.min(epsilon, 700))));
+  if (epsilon > 700) return Infinity;
+  const mu = epsilon < 2 ? 2 * quantileAround(Math.tanh(epsilon / 2) / 2) : -2 * normalQuantile(1 / (1 + Math.exp(epsilon)));
+  return mu * (1 + QUANTILE);
 }
 
 /** A mu whose curve lies above delta_mu(epsilon - eta) for every epsilon >= 0. */

@@ -5,7 +5,7 @@ import { type OwnRecord, recordOf } from "../privacy/record.ts";
 import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
 import { columnsOf, readSample } from "../workers/data.ts";
-import type { Separator, TableColumns } from "../workers/table.ts";
+import type { FirstLine, TableColumns } from "../workers/table.ts";
 import { Marker } from "./marker.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
@@ -47,9 +47,9 @@ export async function checkData(data: DataSource, task: unknown, sampleFrom?: st
   }
 }
 
-/** The columns of a table, by its first line, for the person to say which of them is the class. */
-export async function tableColumns(file: File, task: unknown, headerless?: Separator): Promise<TableColumns> {
-  return columnsOf(file, readTask(task), headerless);
+/** The columns of a table, for the person to say which of them is the class. */
+export async function tableColumns(file: File, task: unknown, first?: FirstLine): Promise<TableColumns> {
+  return columnsOf(file, readTask(task), first);
 }
 
 /** An example of the public sample, in raw values. */

@@ -234,10 +234,12 @@ class PageSession implements Session {
   async #load(client: number | null, current = (): boolean => true): Promise<void> {
     const { server, data } = this.#options;
     const sample = client === null ? null : { server, federation: this.federation, client };
-    const { x, y, summary } = await this.#rooms.data.load(data, this.#task!, sample);
+    const { blocks, summary } = await this.#rooms.data.load(data, this.#task!, sample);
     if (!current()) return;
     this.#records = summary.records;
-    await this.#rooms.training.take(x, y);
+    const { training } = this.#rooms;
+    const asked = [training.take(new Float32Array(), new Int32Array()), ...blocks.map(({ x, y }) => training.add(x, y))];
+    await Promise.all(asked); // at once: none of another sample's come between them
     this.#tell({ type: "data", summary });
   }
 

@@ -7,7 +7,7 @@ import type { DataRoom } from "../workers/data.ts";
 import { type Connection, type Remote, connect } from "../workers/rpc.ts";
 
 type Data = Pick<DataRoom, "load">;
-type Training = Pick<TrainingRoom, "open" | "take" | "train" | "stop" | "predict">;
+type Training = Pick<TrainingRoom, "open" | "take" | "add" | "train" | "stop" | "predict">;
 type Privacy = Pick<PrivacyRoom, "open" | "identity" | "welcome" | "isSigned" | "judge" | "release" | "forgo" | "mark" | "budget" | "ledger">;
 
 export interface Rooms {

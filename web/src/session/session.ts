@@ -103,7 +103,7 @@ export interface Session {
 
 export type { Adjacency, Basis, Budget, BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
 export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
-export type { Separator } from "../workers/table.ts";
+export type { FirstLine } from "../workers/table.ts";
 export { giveBackPlaces, hasPlacesToGiveBack, openSession } from "./open.ts";
 export { checkData, tableColumns, planFor, pageBuild, capabilities, publicExamples, readRecord } from "./before.ts";
 export type { Outlook, Question, Capabilities, PublicExample } from "./before.ts";

@@ -65,14 +65,14 @@ function rooms(train?: (job: unknown) => Promise<never>): Parts["rooms"] {
   };
 }
 
-async function begun(train?: (job: unknown) => Promise<never>, model?: Float32Array<ArrayBuffer>): Promise<Session> {
+async function begun(train?: (job: unknown) => Promise<never>, model?: Float32Array<ArrayBuffer>, own = drawings): Promise<Session> {
   const served = (async (address: unknown) => {
     if (String(address).endsWith("/task")) return new Response(JSON.stringify(task));
     return model ? new Response(model, { headers: { "X-Sordino-Round": "3" } }) : new Response("", { status: 503 });
   }) as unknown as typeof fetch;
   const budget = { limit: 1, delta: 1e-5, basis: "proven" as const, adjacency: "record-add-remove" as const };
   const session = openSession(
-    { server: "http://here", federation: "proven-digits", data: { kind: "drawings", drawings }, choice: { budget }, task: structuredClone(task) },
+    { server: "http://here", federation: "proven-digits", data: { kind: "drawings", drawings: own }, choice: { budget }, task: structuredClone(task) },
     { rooms: rooms(train), fetch: served, socket, farewells: { keep: () => {}, drop: () => {} } as unknown as Parts["farewells"], marker: new Marker(null), pace: 0.001 },
   );
   session.subscribe((event) => events.push(event));
@@ -106,6 +106,21 @@ describe("a session over both stages", () => {
     expect(heard("progress").filter(({ doing, round }) => doing === "features" && round === 1)).toHaveLength(12);
     expect(heard("progress").filter(({ doing, round }) => doing === "features" && round > 2)).toHaveLength(0);
     expect(heard("trained").map(({ loss }) => loss?.toFixed(3))).toEqual([undefined, "2.303", "2.303", "2.303"]);
+    await session.leave();
+  });
+
+  test("sends as many bytes without a record, of noise alone", async () => {
+    const session = await begun(undefined, undefined, []);
+    for (let round = 1; round <= 2; round += 1) {
+      ask(round);
+      await answered(round);
+    }
+    expect(answers.map((answer) => [answer[3], answer.length])).toEqual([[1, bytes[0]], [1, bytes[1]]]);
+    await vi.waitFor(() => expect(heard("noise")).toHaveLength(2));
+    for (const { clear, sent } of heard("noise")) {
+      expect(clear.every((value: number) => value === 0)).toBe(true);
+      expect(sent.some((value: number) => value !== 0)).toBe(true);
+    }
     await session.leave();
   });
 

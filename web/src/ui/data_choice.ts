@@ -1,6 +1,6 @@
 /** Choosing examples: the sample, drawings, pictures by class, or a table. What is chosen is read here and stays here. */
 
-import { checkData, tableColumns, type DataSource, type DataSummary, type Drawing, type Separator } from "../session/session.ts";
+import { checkData, tableColumns, type DataSource, type DataSummary, type Drawing, type FirstLine } from "../session/session.ts";
 import { wordsOf } from "../wire/refusal.ts";
 import type { Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
@@ -113,18 +113,20 @@ export class DataChoice {
       .filter(({ number }) => number > 0)
       .map(({ number, name }) => `${number} of “${name}”`);
     return [
-      h(
-        "div",
-        { class: "note good" },
-        h(
-          "p",
-          {},
-          h("b", {}, `${counted(summary.records, "example")} can be used: `),
-          `${listed(parts)}. Only you see these figures.`,
-        ),
-      ),
+      summary.records === 0
+        ? h("div", { class: "note bad", role: "alert" }, h("p", {}, h("b", {}, "No example can be used. "), NOTHING_TO_ADD))
+        : h(
+            "div",
+            { class: "note good" },
+            h(
+              "p",
+              {},
+              h("b", {}, `${counted(summary.records, "example")} can be used: `),
+              `${listed(parts)}. Only you see these figures.`,
+            ),
+          ),
       summary.matched !== undefined && this.task.input.kind === "features" && h("p", { class: "small matched" }, matchedWords(summary.matched)),
-      few(summary.records, enough(this.task)) && h("p", { class: "note", "data-enough": enough(this.task) }, fewWords(summary.records, this.task, this.sample)),
+      summary.records > 0 && few(summary.records, enough(this.task)) && h("p", { class: "note", "data-enough": enough(this.task) }, fewWords(summary.records, this.task, this.sample)),
       summary.notes.length > 0 &&
         h("div", { class: "note warn" }, h("ul", {}, ...summary.notes.map((note) => h("li", {}, note)))),
     ];
@@ -213,8 +215,8 @@ export class DataChoice {
     );
   }
 
-  private drawnData(): DataSource | null {
-    return this.drawings.length === 0 ? null : { kind: "drawings", drawings: [...this.drawings] };
+  private drawnData(): DataSource {
+    return { kind: "drawings", drawings: [...this.drawings] };
   }
 
   private imagePanel(): Child[] {
@@ -237,7 +239,7 @@ export class DataChoice {
       this.take(this.pictureData());
     };
     const addFiles = (label: number, files: Iterable<File>): void => {
-      this.pictures.set(label, distinct([...(this.pictures.get(label) ?? []), ...files]));
+      this.pictures.set(label, [...(this.pictures.get(label) ?? []), ...files]);
     };
     const files = h("input", {
       type: "file",
@@ -304,11 +306,8 @@ export class DataChoice {
     ];
   }
 
-  private pictureData(): DataSource | null {
-    const classes = [...this.pictures]
-      .filter(([, files]) => files.length > 0)
-      .map(([label, files]) => ({ label, files }));
-    return classes.length === 0 ? null : { kind: "images", classes };
+  private pictureData(): DataSource {
+    return { kind: "images", classes: [...this.pictures].map(([label, files]) => ({ label, files })) };
   }
 
   private tablePanel(): Child[] {
@@ -325,14 +324,17 @@ export class DataChoice {
       accept: ".csv,text/csv,text/plain",
       onchange: () => look(),
     });
-    const reading = (): { headerless?: Separator } => (first.value === "" ? {} : { headerless: first.value as Separator });
+    const reading = (): { first?: FirstLine } => (first.value === "" ? {} : { first: first.value as FirstLine });
     const look = (): void => {
       const chosen = file.files?.[0];
       if (chosen === undefined) return;
       which.hidden = true;
       this.take(null);
+      if (first.value === "" && !this.task.input.columns) {
+        return fill(this.found, h("p", { class: "note" }, "Say above what the first line of your table holds: only you know."));
+      }
       const check = this.checks;
-      tableColumns(chosen, this.task, reading().headerless).then(
+      tableColumns(chosen, this.task, reading().first).then(
         ({ names, candidates, label }) => {
           if (check !== this.checks) return;
           fill(
@@ -367,9 +369,13 @@ export class DataChoice {
   }
 }
 
-/** What the first line of a table holds, which nobody but its owner knows: names, or an example with such signs between cells. */
-const FIRST_LINES: readonly (readonly [Separator | "", string])[] = [
-  ["", "names of columns"],
+/** For whoever has nothing to learn from. To keep them out would tell the server of a single record. */
+const NOTHING_TO_ADD = "You can take part all the same, but what you add is nothing, or noise alone.";
+
+/** What the first line of a table holds. Its owner says so: a guess could take a record for names. */
+const FIRST_LINES: readonly (readonly [FirstLine | "", string])[] = [
+  ["", "Choose…"],
+  ["names", "names of columns"],
   [",", "an example, with commas"],
   [";", "an example, with semicolons"],
   ["\t", "an example, with tabs"],
@@ -385,12 +391,6 @@ function options(task: Task): Option[] {
   return all.filter(({ kind }) =>
     kind === "drawings" ? isGrey(task) : kind === "images" ? task.input.kind === "image" : true,
   );
-}
-
-/** Each file once, however often it was chosen: of two records of one example, each would be protected by itself. */
-export function distinct(files: readonly File[]): File[] {
-  const known = new Map(files.map((file) => [JSON.stringify([file.webkitRelativePath, file.name, file.size, file.lastModified]), file]));
-  return [...known.values()];
 }
 
 /** What a line of a table has to hold. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Task } from "./api.ts";
-import { distinct, enough, few, matchedWords } from "./data_choice.ts";
+import { enough, few, matchedWords } from "./data_choice.ts";
 import { expectedLines, placesWords, protectionLine, wholeBudget } from "./first_sight.ts";
 
 const budget = { limit: 4, delta: 1e-5, basis: "proven" as const, adjacency: "record-add-remove", adversary: "server" };
@@ -55,12 +55,4 @@ test("the columns of a table that were taken are named, the first ten where ther
   for (const part of ["age", "BMI", "“ill”"]) expect(matchedWords({ columns: ["age", "BMI"], label: "ill" })).toContain(part);
   const many = Array.from({ length: 54 }, (_, k) => `c${k}`);
   expect(matchedWords({ columns: many, label: "y" })).toMatch(/54 columns: c0, .*c9 and 44 more/);
-});
-
-test("a file that is chosen again is one file; another one of its name, size, time or folder is another", () => {
-  const file = (name: string, lastModified: number, bytes = "?") => new File([bytes], name, { lastModified });
-  const [first, again] = [file("a.png", 1), file("a.png", 1)];
-  const folder = Object.assign(file("a.png", 1), { webkitRelativePath: "other/a.png" });
-  expect(distinct([first, again])).toEqual([again]);
-  expect(distinct([first, again, file("b.png", 1), file("a.png", 2), file("a.png", 1, "??"), folder])).toHaveLength(5);
 });

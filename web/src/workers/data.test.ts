@@ -1,23 +1,29 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { tasks } from "../golden.ts";
 import { readTask, type Task } from "../wire/task.ts";
-import { DataRoom, columnsOf, pictureToRecord } from "./data.ts";
+import { DataRoom, type DataSource, type Loaded, type SamplePlace, columnsOf, pictureToRecord } from "./data.ts";
 import { hasBrightEdge, resized } from "./pictures.ts";
-import { type Reading, mostRecords } from "./table.ts";
+import { Blocks } from "./blocks.ts";
+import { LONGEST_LINE } from "./lines.ts";
+import type { FirstLine, Reading } from "./table.ts";
 
 const digits: Task = { ...tasks["webfed-digits"], input: { ...tasks["webfed-digits"].input, largest: 16 } };
 const table: Task = { ...digits, input: { shape: [2], mean: [1, 10], std: [2, 5], kind: "features" }, classes: ["no", "yes"] };
 const room = new DataRoom();
 const csv = (text: string, name = "mine.csv") => new File([text], name);
-const load = (text: string, task = table, reading: Reading = {}) => room.load({ kind: "csv", file: csv(text), ...reading }, task, null);
+const joined = ({ blocks, summary }: Loaded) => ({
+  x: Float32Array.from(blocks.flatMap(({ x }) => [...x])), y: Int32Array.from(blocks.flatMap(({ y }) => [...y])), summary,
+});
+const loaded = (source: DataSource, task: Task, place: SamplePlace | null) => room.load(source, task, place).then(joined);
+const load = (text: string, task = table, reading: Reading = {}) => loaded({ kind: "csv", file: csv(text), first: "names", ...reading }, task, null);
 
 afterEach(() => vi.unstubAllGlobals());
 
 describe("a table", () => {
   test.each([
     ["a,b,class\n3,20,yes\n-1,0,no\n", {}],
-    ["3;20;yes\r\n-1;0;no", { headerless: ";" }],
-    ["\ufeff3\t20\tYES\n\n-1\t0\t0\n", { headerless: "\t" }],
+    ["3;20;yes\r\n-1;0;no", { first: ";" }],
+    ["\ufeff3\t20\tYES\n\n-1\t0\t0\n", { first: "\t" }],
   ] as const)("is read with a header, or as its owner says, and normalised by the task's constants: %j", async (text, reading) => {
     const { x, y, summary } = await load(text, table, reading);
     expect([...x]).toEqual([1, 2, -1, -2]);
@@ -28,7 +34,7 @@ describe("a table", () => {
   test("may have its class in any column", async () => {
     expect([...(await load('"class",a,b\n"yes",3,20\n')).y]).toEqual([1]);
     expect([...(await load("a,kind,b\n3,yes,20\n", table, { label: 1 })).x]).toEqual([1, 2]);
-    expect([...(await load("3,yes,20\n4,no,2\n", table, { label: 1, headerless: "," })).y]).toEqual([1, 0]);
+    expect([...(await load("3,yes,20\n4,no,2\n", table, { label: 1, first: "," })).y]).toEqual([1, 0]);
   });
 
   test.each([
@@ -36,7 +42,12 @@ describe("a table", () => {
     ["a class that there is not", "3,20,maybe", "line 3: the class \"maybe\" is none of no, yes"],
     ["a class beyond the last", "3,20,2", "the class \"2\" is none"],
     ["too few columns", "3,no", "line 3 has 2 columns, not 3"],
-    ["too many columns", "3,20,no,1", "line 3 has 4 columns, not 3"],
+    ["too many columns", "3,20,no,1", "line 3 has more than 3 columns"],
+    ["far too many columns", ",".repeat(LONGEST_LINE), "line 3 has more than 3 columns"],
+    ["a long cell in quotation marks", `"${"a,".repeat(LONGEST_LINE / 2 - 8)}",20,no`, 'line 3, a: "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a," is not a number'],
+    ["quotation marks alone", '"'.repeat(LONGEST_LINE), "line 3 has 1 columns, not 3"],
+    ["a number of many digits", `${"1".repeat(LONGEST_LINE - 10)}x,20,no`, 'line 3, a: "111111111111111111111111111111" is not a number'],
+    ["more characters than a line may have", "x".repeat(LONGEST_LINE + 1), "line 3 is longer than 16,777,216 characters"],
     ["an empty cell", "3,,no", "line 3, b: \"\" is not a number"],
     ["a comma in a number", '"3,5",20,no', "line 3, a: \"3,5\" is not a number"],
     ["a number beyond all numbers", "1e999,20,no", "line 3, a: 1e999 is too large; numbers go up to 3.4e38"],
@@ -53,17 +64,15 @@ describe("a table", () => {
 
   test("leaves a line out of which a number is no text in UTF-8, and no other", async () => {
     const bytes = Uint8Array.from([..."a,b,class\n3,20,yes\n", 0xff, 0xc3, ..."\n-1,0,no\n"].map((sign) => (typeof sign === "string" ? sign.charCodeAt(0) : sign)));
-    const { y, summary } = await room.load({ kind: "csv", file: new File([bytes], "mine.csv") }, table, null);
+    const { y, summary } = await loaded({ kind: "csv", file: new File([bytes], "mine.csv"), first: "names" }, table, null);
     expect([...y]).toEqual([1, 0]);
     expect(summary.notes).toHaveLength(1);
   });
 
   test.each([
     ["nothing", "\n\n", {}, /is empty/],
-    ["a header alone", "a,b,class\n", {}, /has a header and no records/],
     ["another number of columns", "a,b,c,class\n1,2,3,yes\n", {}, /4 columns; this federation takes 2 numbers and a class, 3 in all/],
-    ["numbers in its first line, where nobody said so", "3,20,1\n4,2,0\n", {}, /numbers where names/],
-    ["no line that can be used", "a,b,class\nx,1,yes\n", {}, /no line .* line 2, a/],
+    ["a header that is too long", `a,b,class${" ".repeat(LONGEST_LINE)}\n`, {}, /first line .* is longer than 16,777,216 characters/],
     ["a class column that nobody named", "a,b,c\n1,2,yes\n", {}, /which of its columns is the class.*a, b, c/],
     ["a class column that it does not have", "a,b,c\n1,2,yes\n", { label: 3 }, /"4" is none for the class.*a, b, c/],
   ])("with %s is refused, whatever its records are", async (_, text, reading, reason) => {
@@ -105,7 +114,7 @@ describe("a table", () => {
     const text = "age,outcome,BMI,class\n3,yes,20,7\n";
     expect([...(await load(text, named, { label: 1 })).y]).toEqual([1]);
     await expect(load(text, named, { label: 0 })).rejects.toThrow(/age/);
-    await expect(load("3,20,yes\n", named, { headerless: "," })).rejects.toThrow(/age, BMI/);
+    await expect(load("3,20,yes\n", named, { first: "," })).rejects.toThrow(/age, BMI/);
   });
 
   test("has the columns of its header: no record decides which one is the class, nor what stands between cells", async () => {
@@ -117,7 +126,7 @@ describe("a table", () => {
       expect([...y.subarray(0, 1000)]).toEqual(Array.from({ length: 1000 }, (_, i) => 1 - (i % 2)));
     }
     for (const first of ["1;2;yes", "1\t2\tyes", "a;b;c", "7"]) {
-      const { y } = await load(`${first}\n3,20,yes\n4,1,no`, table, { headerless: "," });
+      const { y } = await load(`${first}\n3,20,yes\n4,1,no`, table, { first: "," });
       expect([...y]).toEqual([1, 0]);
     }
   });
@@ -128,9 +137,9 @@ describe("a table", () => {
     ["several others", "age,ill,BMI,ward", named, {}, [1, 3], null],
     ["columns by position", "a;b;c\n", table, {}, [0, 1, 2], null],
     ["a usual name by position", "y\ta\tb\n", table, {}, [0, 1, 2], 0],
-    ["no header", "1,2,yes\n", table, { headerless: "," }, [0, 1, 2], 2],
-  ] as const)("says by its first line where the class may be: %s", async (_, text, task, { headerless }: Reading, candidates, label) => {
-    expect(await columnsOf(csv(text), task, headerless)).toMatchObject({ candidates, label });
+    ["no header", "1,2,yes\n", table, { first: "," }, [0, 1, 2], 2],
+  ] as const)("says by its first line where the class may be: %s", async (_, text, task, { first = "names" }: Reading, candidates, label) => {
+    expect(await columnsOf(csv(text), task, first)).toMatchObject({ candidates, label });
   });
 
   test("joins whatever it holds: a task that would make common numbers infinite, or pixels too bright, is refused for everybody", () => {
@@ -146,9 +155,52 @@ describe("a table", () => {
     expect(summary).toMatchObject({ records: 1, notes: [] });
   });
 
-  test("is for as many records as the task alone says", () => {
-    expect(mostRecords(digits)).toBe(2 ** 30 / 4 / 64);
-    expect(mostRecords({ ...digits, input: { ...digits.input, shape: [3, 10_000, 10_000] } })).toBe(1);
+  test.each([
+    ["no record", "a,b,class\n", undefined, 0],
+    ["no record and no header", "", "," as const, 0],
+    ["one record", "a,b,class\n3,20,yes\n", undefined, 1],
+    ["one that cannot be used", "a,b,class\n3,20,maybe\n", undefined, 0],
+  ])("with %s is one to take part with", async (_, text, first: FirstLine = "names", records) => {
+    const { x, summary } = await load(text, table, { first });
+    expect([x.length, summary.records]).toEqual([2 * records, records]);
+  });
+
+  test("that has no named columns has names in its first line, or an example, as its owner says: no record decides that", async () => {
+    for (const text of ["3,20,yes\n", "class,20,yes\n3,20,yes\n", "a,b,class\n", "y,a,b\n3,20,yes\n"]) {
+      await expect(room.load({ kind: "csv", file: csv(text) }, table, null)).rejects.toThrow(/say whether the first line/);
+      await expect(columnsOf(csv(text), table)).rejects.toThrow(/say whether the first line/);
+      expect((await columnsOf(csv(text), table, ",")).label).toBe(2);
+    }
+    expect((await load("class,20,yes\n3,20,yes\n", table, { first: "," })).summary.notes).toEqual([expect.stringContaining("line 1, column 1")]);
+    expect([...(await load("0,1,class\n3,20,yes\n")).y]).toEqual([1]); // names may be numbers
+  });
+
+  test("may be longer than any text and any array: it is read piece by piece", async () => {
+    const row = new TextEncoder().encode("3,20,yes\r\n-1,0,no\r\n");
+    const [many, pieces] = [300_000, 100];
+    const text = new Uint8Array(10 + many * row.length).fill(0x20);
+    text.set(new TextEncoder().encode("a,b,class\n"));
+    for (let i = 0; i < many; i += 1) text.set(row, 10 + i * row.length);
+    const each = Math.ceil(text.length / pieces) | 1; // so that some end between \r and \n
+    const file = { name: "mine.csv", size: 2 ** 40, stream: () => new ReadableStream<Uint8Array>({
+      start(stream) {
+        for (let at = 0; at < text.length; at += each) stream.enqueue(text.subarray(at, at + each));
+        stream.close();
+      },
+    }) } as unknown as File;
+    const { blocks, summary } = await room.load({ kind: "csv", file, first: "names" }, { ...table, input: { ...table.input, shape: [2] } }, null);
+    expect(summary).toMatchObject({ records: 2 * many, perClass: [many, many], notes: [] });
+    expect(blocks.at(-1)!.x.slice(-4)).toEqual(Float32Array.of(1, 2, -1, -2));
+  });
+
+  test("whose header has no end is refused before all of it is read", async () => {
+    const endless = { name: "mine.csv", stream: () => new ReadableStream({ pull: (stream) => stream.enqueue(new Uint8Array(2 ** 20)) }) } as unknown as File;
+    await expect(columnsOf(endless, table, "names")).rejects.toThrow(/first line .* is longer than/);
+  });
+
+  test("that can no longer be read says so", async () => {
+    const gone = { name: "mine.csv", stream: () => new ReadableStream({ start: (stream) => stream.error(new Error("gone")) }) } as unknown as File;
+    await expect(room.load({ kind: "csv", file: gone, first: "names" }, table, null)).rejects.toThrow(/"mine.csv" cannot be read; perhaps it was moved/);
   });
 
   test("names a few lines that it leaves out, and the numbers of the others", async () => {
@@ -160,31 +212,29 @@ describe("a table", () => {
 
   test("of pictures keeps to the brightness that there is", async () => {
     const line = (value: number) => `${Array(64).fill(value).join(",")},7\n`;
-    expect([...(await load(line(16), digits, { headerless: "," })).x.slice(0, 2)]).toEqual([1, 1]);
-    await expect(load(line(200), digits, { headerless: "," })).rejects.toThrow(/they go from 0 to 16 here/);
-  });
-
-  test("of 2 GB is refused before it is read", async () => {
-    const huge = { name: "huge.csv", size: 2 * 2 ** 30, arrayBuffer: () => { throw new Error("it was read"); } };
-    await expect(room.load({ kind: "csv", file: huge as unknown as File }, table, null)).rejects.toThrow(/"huge.csv" has 2.0 GB; 200 MB are the most/);
+    expect([...(await load(line(16), digits, { first: "," })).x.slice(0, 2)]).toEqual([1, 1]);
+    expect((await load(line(200), digits, { first: "," })).summary.notes).toEqual([expect.stringContaining("they go from 0 to 16 here")]);
   });
 
   test("that is no text is refused", async () => {
     const file = new File([Uint8Array.of(0xff, 0xfe, 0x00, 0xd8)], "picture.jpg");
-    await expect(room.load({ kind: "csv", file }, table, null)).rejects.toThrow(/not a table of text/);
+    await expect(room.load({ kind: "csv", file, first: "names" }, table, null)).rejects.toThrow(/not a table of text/);
   });
 });
 
 describe("pictures", () => {
   const files = (...names: string[]) => names.map((name) => new File(["?"], name));
 
-  test("that cannot be read are left out and named; if none can, that is said", async () => {
+  test("that cannot be read are left out and named, if it is all of them too", async () => {
     vi.stubGlobal("createImageBitmap", async () => { throw new Error("damaged"); });
-    const refused = () => expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
-      .rejects.toThrow(/none of these files can be read as a picture \(a.png, b.png\)/);
-    await refused();
+    const left = async () => {
+      const { y, summary } = await loaded({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null);
+      expect(y).toHaveLength(0);
+      expect(summary).toMatchObject({ records: 0, notes: [expect.stringMatching(/2 of 2 files could not be read as pictures .* a.png, b.png/)] });
+    };
+    await left();
     vi.stubGlobal("createImageBitmap", async () => ({ width: 1, height: 1 })); // and then it cannot be drawn
-    await refused();
+    await left();
   });
 
   /** Pictures of one pixel, as bright as their file says. */
@@ -204,17 +254,24 @@ describe("pictures", () => {
 
   test("that show the same as another one are one record", async () => {
     seen();
-    const { y, summary } = await room.load({ kind: "images", classes: [{ label: 1, files: bright(9, 20, 9) }, { label: 2, files: bright(9) }] }, digits, null);
+    const { y, summary } = await loaded({ kind: "images", classes: [{ label: 1, files: bright(9, 20, 9) }, { label: 2, files: bright(9) }] }, digits, null);
     expect([...y]).toEqual([1, 1, 2]);
     expect(summary.notes).toHaveLength(1);
   });
 
-  test("beyond those that a page takes are left out, whatever is in them", async () => {
+  test("of one name, size and time are two where they show something else", async () => {
     seen();
-    const damaged = new File([], "damaged.png"); // it has its place as well
-    const files = [damaged, ...Array<File>(20_000).fill(bright(20)[0]!), bright(30)[0]!];
-    const { y, summary } = await room.load({ kind: "images", classes: [{ label: 1, files }] }, digits, null);
-    expect([y.length, summary.notes[0]]).toEqual([1, expect.stringMatching(/first 20,000 .* 2 after/)]);
+    const [one, other] = [9, 20].map((value) => new File([Uint8Array.of(value)], "a.png", { lastModified: 5 }));
+    const { y } = await loaded({ kind: "images", classes: [{ label: 1, files: [one!, other!, one!] }] }, digits, null);
+    expect(y).toHaveLength(2);
+  });
+
+  test("are taken up to the last: one more pushes no other one out", async () => {
+    seen();
+    const few = { ...digits, input: { ...digits.input, shape: [1, 1, 1] } };
+    const all = [...bright(...Array.from({ length: 256 }, (_, i) => i)), ...Array<File>(20_000).fill(bright(20)[0]!)];
+    const { y, summary } = await loaded({ kind: "images", classes: [{ label: 1, files: all }, { label: 2, files: bright(30) }] }, few, null);
+    expect([y.length, y.at(-1), summary.notes.length]).toEqual([129, 2, 1]); // a bright one is the same as a dark one
   });
 
   test("need a federation that learns from pictures, and a class that there is", async () => {
@@ -225,11 +282,11 @@ describe("pictures", () => {
   test("drawn in the page come at the task's size and in its brightness", async () => {
     const pixels = new Uint8Array(16 * 16);
     pixels.fill(255, 0, 8 * 16); // the upper half
-    const { x, y } = await room.load({ kind: "drawings", drawings: [{ label: 3, width: 16, height: 16, pixels }] }, digits, null);
+    const { x, y } = await loaded({ kind: "drawings", drawings: [{ label: 3, width: 16, height: 16, pixels }] }, digits, null);
     expect([...y]).toEqual([3]);
     expect([...x]).toEqual([...Array(32).fill(1), ...Array(32).fill(0)]);
     expect([...pictureToRecord({ width: 16, height: 16, pixels }, digits)]).toEqual([...x]);
-    await expect(room.load({ kind: "drawings", drawings: [] }, digits, null)).rejects.toThrow(/not one record/);
+    expect((await loaded({ kind: "drawings", drawings: [] }, digits, null)).summary.records).toBe(0);
   });
 
   test("change their size without changing their mean", () => {
@@ -249,7 +306,7 @@ describe("the federation's sample", () => {
   test("is fetched for the slot, and normalised", async () => {
     const fetched = vi.fn(async (_: string) => Response.json(given));
     vi.stubGlobal("fetch", fetched);
-    const { x, y, summary } = await room.load({ kind: "sample" }, digits, place);
+    const { x, y, summary } = await loaded({ kind: "sample" }, digits, place);
     expect(fetched.mock.calls[0]![0]).toBe("http://here/api/federations/webfed-digits/sample?client=2");
     expect([x[0], y[0], summary.notes]).toEqual([0.5, 7, ["Public."]]);
   });
@@ -317,5 +374,21 @@ describe("the federation's sample", () => {
     await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/the server cannot be reached.*try again/);
     vi.stubGlobal("fetch", async () => new Response('{"count": 1, '));
     await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/cannot be read: try again/);
+  });
+});
+
+describe("records", () => {
+  test("are stored in blocks, so that no array limits their number", () => {
+    const blocks = new Blocks(3, 7); // two records each
+    for (let i = 0; i < 5; i += 1) blocks.add(Float32Array.of(i, i, i), i);
+    const all = blocks.end();
+    expect(all.map(({ x }) => [...x])).toEqual([[0, 0, 0, 1, 1, 1], [2, 2, 2, 3, 3, 3], [4, 4, 4]]);
+    expect(all.map(({ y }) => [...y])).toEqual([[0, 1], [2, 3], [4]]);
+    expect(new Blocks(3, 2).end()).toEqual([]);
+  });
+
+  test("for which there is no memory are said to be too many, to the person alone", async () => {
+    vi.stubGlobal("Float32Array", class { constructor() { throw new RangeError("Array buffer allocation failed"); } });
+    await expect(load("a,b,class\n3,20,yes\n")).rejects.toThrow(/no memory left for your examples/);
   });
 });

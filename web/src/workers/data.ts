@@ -3,8 +3,10 @@ import { type Answer, Unanswered, fetched, readable } from "../wire/fetching.ts"
 import { hex } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
+import { type Block, Blocks } from "./blocks.ts";
+import { linesOf } from "./lines.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
-import { type Matched, type RawRecords, type Reading, type Separator, type TableColumns, beyondWords, largestOf, mostRecords, readTable, tableColumns } from "./table.ts";
+import { type FirstLine, type Matched, type RawRecords, type Reading, type TableColumns, largestOf, readTable, tableColumns, valuesOf } from "./table.ts";
 
 /** What a person can bring. Nothing of it leaves the page. */
 export type DataSource =
@@ -36,9 +38,8 @@ export interface DataSummary {
 }
 
 export interface Loaded {
-  /** normalised, in the shape of the task's input */
-  x: Float32Array<ArrayBuffer>;
-  y: Int32Array<ArrayBuffer>;
+  /** normalised, in the shape of the task's input; none where no record can be used */
+  blocks: Block[];
   summary: DataSummary;
 }
 
@@ -49,36 +50,44 @@ export interface SamplePlace {
   client: number;
 }
 
-const MEGABYTE = 2 ** 20;
-const LARGEST_TABLE = 200 * MEGABYTE;
-const LONGEST_HEADER = 4 * MEGABYTE;
-const LARGEST_PICTURE = 50 * MEGABYTE;
-const MOST_PICTURES = 20_000;
+const LARGEST_PICTURE = 50 * 2 ** 20;
 /** normalised values at most: the largest float32 */
 const LARGEST_VALUE = (2 - 2 ** -23) * 2 ** 127;
 
 export class DataRoom {
+  /** Reads what a person brings, for as many records as there is memory for; none that can be used is no error, which would tell of them. */
   async load(source: DataSource, task: Task, sample: SamplePlace | null): Promise<Loaded> {
-    const raw = await this.#read(source, task, sample);
-    const [x, y, notes] = [normalised(raw.x, task), Int32Array.from(raw.y), raw.notes];
-    if (y.length === 0) throw new Refused(["there is not one record to learn from: choose some more", ...notes].join(". "));
-    const perClass = task.classes.map((_, k) => y.reduce((sum, label) => sum + (label === k ? 1 : 0), 0));
-    return { x, y, summary: { records: y.length, perClass, notes, ...(raw.matched && { matched: raw.matched }) } };
+    try {
+      return loaded(await this.#read(source, task, sample), task);
+    } catch (error) {
+      if (error instanceof RangeError) throw new Refused("this browser has no memory left for your examples: close other programs, or take another device");
+      throw error;
+    }
   }
 
   #read(source: DataSource, task: Task, sample: SamplePlace | null): Promise<RawRecords> {
     switch (source.kind) {
       case "sample":
         if (!sample) throw new Refused("this federation's sample is known once you have joined");
-        return readSample(sample, task);
+        return readSample(sample, task).then(({ x, y, notes }) => ({ blocks: [{ x, y }], notes }));
       case "csv":
-        return readFile(source.file, task, source);
+        return readTable(linesOf(source.file), task, source);
       case "images":
         return readPictures(source.classes, task);
       case "drawings":
         return Promise.resolve(readDrawings(source.drawings, task));
     }
   }
+}
+
+function loaded({ blocks, notes, matched }: RawRecords, task: Task): Loaded {
+  const perClass = task.classes.map(() => 0);
+  for (const block of blocks) {
+    block.x = normalised(block.x, task);
+    for (const label of block.y) perClass[label]! += 1;
+  }
+  const records = perClass.reduce((sum, number) => sum + number, 0);
+  return { blocks, summary: { records, perClass, notes, ...(matched && { matched }) } };
 }
 
 /** (x - mean)/std in float32, with one constant or one per channel (feature); what is too large for that is the largest there is. */
@@ -112,7 +121,7 @@ interface Sample {
   about?: string;
 }
 
-export async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
+export async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<Block & { notes: string[] }> {
   const answer = await askedForSample(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
   if (!answer.ok) {
     const { error } = readable<{ error?: string }>(answer) ?? {};
@@ -123,7 +132,7 @@ export async function readSample({ server, federation, client }: SamplePlace, ta
   const bytes = fromBase64(given.x);
   const x = given.dtype === "u8" ? Float32Array.from(bytes) : floats(bytes);
   const y = Int32Array.from(fromBase64(given.y));
-  const size = task.input.shape.reduce((product, side) => product * side, 1);
+  const size = valuesOf(task);
   if (given.shape.join() !== task.input.shape.join() || x.length !== given.count * size || y.length !== given.count || !x.every(Number.isFinite)) {
     throw new Refused("the server's sample does not fit its own task: tell whoever runs it, or bring records of your own");
   }
@@ -145,90 +154,69 @@ function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array {
+function floats(bytes: Uint8Array<ArrayBuffer>): Float32Array<ArrayBuffer> {
   const view = new DataView(bytes.buffer);
   return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 
 // --- tables
 
-async function readFile(file: File, task: Task, reading: Reading): Promise<RawRecords> {
-  return readTable(await textOf(file, file), task, reading);
-}
-
-/** The columns of a table, by its first line. */
-export async function columnsOf(file: File, task: Task, headerless?: Separator): Promise<TableColumns> {
-  return tableColumns(await textOf(file, file.slice(0, LONGEST_HEADER)), task, headerless);
-}
-
-/** Bytes that are no text become a sign that is in no number and no class: they spoil their own line alone. */
-async function textOf(file: File, part: Blob): Promise<string> {
-  if (file.size > LARGEST_TABLE) throw tooLarge(file, LARGEST_TABLE, "Take a part of it, say its first 10,000 lines");
-  const bytes = await part.arrayBuffer().catch(() => null);
-  if (bytes === null) throw new Refused(`"${file.name}" cannot be read; perhaps it was moved: choose it again`);
-  return new TextDecoder("utf-8").decode(bytes);
-}
-
-function tooLarge(file: File, most: number, remedy: string): Refused {
-  const size = file.size >= 2 ** 30 ? `${(file.size / 2 ** 30).toFixed(1)} GB` : `${Math.ceil(file.size / MEGABYTE)} MB`;
-  return new Refused(`"${file.name}" has ${size}; ${most / MEGABYTE} MB are the most that this page reads. ${remedy}`);
+/** The columns of a table, by its first line or by what the person says of it. */
+export async function columnsOf(file: File, task: Task, first?: FirstLine): Promise<TableColumns> {
+  return tableColumns(linesOf(file), task, first);
 }
 
 // --- pictures
 
 async function readPictures(classes: { label: number; files: File[] }[], task: Task): Promise<RawRecords> {
   requireImages(task, "pictures");
-  const chosen = classes.flatMap(({ label, files }) => files.map((file) => ({ label, file })));
-  const most = Math.min(MOST_PICTURES, mostRecords(task));
-  const beyond = chosen.splice(most).length;
-  const found: { label: number; pixels: Float32Array }[] = [];
+  const blocks = new Blocks(valuesOf(task));
   const [damaged, large]: [string[], string[]] = [[], []];
-  let [turned, twice] = [0, 0];
-  const known = new Set<string>();
-  for (const { label, file } of chosen) {
+  let [all, turned, twice] = [0, 0, 0];
+  /** by the first byte of their hashes: one set of all would be full before the memory is */
+  const known = Array.from({ length: 256 }, () => new Set<string>());
+  for (const { label, files } of classes) {
     requireClass(label, task);
-    if (file.size > LARGEST_PICTURE) {
-      large.push(file.name);
-      continue;
-    }
-    const picture = await decoded(file, task.input.shape[0]!);
-    if (!picture) damaged.push(file.name);
-    else {
+    for (const file of files) {
+      all += 1;
+      const picture = file.size > LARGEST_PICTURE ? null : await decoded(file, task.input.shape[0]!);
+      if (picture === null) {
+        (file.size > LARGEST_PICTURE ? large : damaged).push(file.name);
+        continue;
+      }
       const fitted = fit(picture, task);
-      const record = `${label} ${hex(new Uint8Array(await crypto.subtle.digest("SHA-256", fitted.pixels)))}`;
-      if (known.has(record)) {
+      const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", fitted.pixels));
+      const [alike, record] = [known[hash[0]!]!, `${label} ${hex(hash)}`];
+      if (alike.has(record)) {
         twice += 1;
         continue;
       }
-      known.add(record);
+      alike.add(record);
       turned += fitted.turned ? 1 : 0;
-      found.push({ label, pixels: fitted.pixels });
+      blocks.add(fitted.pixels, label);
     }
   }
-  if (found.length === 0 && chosen.length > 0) {
-    throw new Refused(`none of these files can be read as a picture (${few([...damaged, ...large])}): choose PNG or JPEG files up to 50 MB`);
-  }
-  const notes = beyondWords(beyond, most);
-  if (twice) notes.push(`${twice} of ${chosen.length} pictures show the same as another one and are left out.`);
-  if (damaged.length) notes.push(`${damaged.length} of ${chosen.length} files could not be read as pictures and were left out: ${few(damaged)}.`);
+  const notes: string[] = [];
+  if (twice) notes.push(`${twice} of ${all} pictures show the same as another one and are left out.`);
+  if (damaged.length) notes.push(`${damaged.length} of ${all} files could not be read as pictures and were left out: ${few(damaged)}.`);
   if (large.length) notes.push(`Pictures above 50 MB were left out: ${few(large)}.`);
-  if (turned) notes.push(`Pictures with a bright background (${turned} of ${found.length}) were turned into light on dark, as this federation has them.`);
-  return { ...stacked(found), notes };
+  if (turned) notes.push(`Pictures with a bright background (${turned}) were turned into light on dark, as this federation has them.`);
+  return { blocks: blocks.end(), notes };
 }
 
 function readDrawings(drawings: Drawing[], task: Task): RawRecords {
   requireImages(task, "drawings");
-  const most = mostRecords(task);
-  const found = drawings.slice(0, most).map((drawing) => {
+  const blocks = new Blocks(valuesOf(task));
+  for (const drawing of drawings) {
     requireClass(drawing.label, task);
-    return { label: drawing.label, pixels: fit(ofDrawing(drawing, task), task, "as it is").pixels };
-  });
-  return { ...stacked(found), notes: beyondWords(drawings.length - found.length, most) };
+    blocks.add(fit(ofDrawing(drawing, task), task, "as it is").pixels, drawing.label);
+  }
+  return { blocks: blocks.end(), notes: [] };
 }
 
 /** The values of one line of a table, in the order of the model's inputs: for predictions. */
 export function valuesToRecord(values: ArrayLike<number>, task: Task): Float32Array<ArrayBuffer> {
-  const size = task.input.shape.reduce((product, side) => product * side, 1);
+  const size = valuesOf(task);
   if (values.length !== size) throw new Refused(`this federation's model takes ${size} values, not ${values.length}`);
   return normalised(Float32Array.from(values), task);
 }
@@ -255,13 +243,6 @@ function fit(picture: Picture, { input, ...task }: Task, edge: "as it is" | "dar
   const turned = edge === "dark" && channels === 1 && hasBrightEdge(pixels, width, height);
   const scale = largestOf({ input, ...task } as Task) / 255;
   return { pixels: pixels.map((value) => scale * (turned ? 255 - value : value)), turned };
-}
-
-function stacked(found: { label: number; pixels: Float32Array }[]): { x: Float32Array; y: Int32Array } {
-  const each = found[0]?.pixels.length ?? 0;
-  const x = new Float32Array(found.length * each);
-  found.forEach(({ pixels }, i) => x.set(pixels, i * each));
-  return { x, y: Int32Array.from(found, ({ label }) => label) };
 }
 
 function requireImages(task: Task, what: string): void {

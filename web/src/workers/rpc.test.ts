@@ -25,6 +25,15 @@ test("calls are answered each by itself, in whatever order they end", async () =
   expect(await Promise.all([remote.wait(20), remote.wait(1)])).toEqual([20, 1]);
 });
 
+test("arrays of a result are handed over, not copied", async () => {
+  const sent: unknown[][] = [];
+  const port = { postMessage: (...given: unknown[]) => void sent.push(given), onmessage: null as any };
+  const made = new Float32Array(3);
+  serve({ make: () => made }, port, (value) => [value.buffer]);
+  await port.onmessage({ data: { call: 1, method: "make", given: [] } });
+  expect(sent.at(-1)).toEqual([{ answer: 1, value: made }, [made.buffer]]);
+});
+
 test("errors keep their words, and refusals stay refusals", async () => {
   const { remote } = pair({
     refuse: () => { throw new Refused("not agreed to"); },

@@ -20,14 +20,18 @@ type Message =
   | { news: unknown }
   | { begun: true };
 
-/** In a worker: answers calls with these methods. The result sends news to the page. */
-export function serve(methods: Methods, port: Port = self as unknown as Port): (news: unknown) => void {
+/**
+ * In a worker: answers calls with these methods, and hands over the arrays in a result that `handed` names: a message that copied
+ * them could be too long. The result sends news to the page.
+ */
+export function serve(methods: Methods, port: Port = self as unknown as Port, handed: (value: any) => Transferable[] = () => []): (news: unknown) => void {
   port.onmessage = async ({ data }: MessageEvent<Message>) => {
     if (!("call" in data)) return;
     try {
       const method = methods[data.method];
       if (!method) throw new Error(`there is no ${data.method}`);
-      port.postMessage({ answer: data.call, value: await method(...data.given) });
+      const value = await method(...data.given);
+      port.postMessage({ answer: data.call, value }, handed(value));
     } catch (error) {
       port.postMessage({ answer: data.call, error: wordsOf(error), refused: error instanceof Refused });
     }

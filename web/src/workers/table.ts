@@ -1,11 +1,11 @@
 /** Tables of numbers: one record a line, its class in one of the columns. */
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
+import { type Block, Blocks } from "./blocks.ts";
+import { LONGEST_LINE, type Line } from "./lines.ts";
 
 export interface RawRecords {
-  /** raw values, record after record, as the task's input has them */
-  x: Float32Array;
-  y: Int32Array;
+  blocks: Block[];
   notes: string[];
   /** which columns of a table became what */
   matched?: Matched;
@@ -24,14 +24,17 @@ const USUAL = /^(class|label|target|y)$/i;
 
 /** What may stand between the cells of a line. */
 const SEPARATORS = [",", ";", "\t"] as const;
-export type Separator = (typeof SEPARATORS)[number];
+type Separator = (typeof SEPARATORS)[number];
+
+/** What the first line of a table holds: the names of columns, or an example already, with such a sign between its cells. */
+export type FirstLine = "names" | Separator;
 
 /** What a person says of a table. No record says any of it: one that did would decide how all others are read. */
 export interface Reading {
   /** where the class stands in a line, from 0 on; left out where the header tells */
   label?: number;
-  /** that the first line is a record, and what stands between cells; left out where the first line has the names of columns */
-  headerless?: Separator;
+  /** may be left out where a federation takes columns by their names */
+  first?: FirstLine;
 }
 
 /** The columns of a table, by its header or by what its federation takes. */
@@ -55,47 +58,56 @@ interface Columns {
 }
 
 /** Reads a table; a line that does not fit is left out, and named for the person alone. */
-export function readTable(text: string, task: Task, reading: Reading = {}): RawRecords {
-  const lines = linesOf(text);
-  if (lines.length === 0) throw new Refused("this table is empty: choose a file with one record a line");
-  const columns = columnsIn(lines[0]!.text, task, reading);
-  if (reading.headerless === undefined) lines.shift();
-  if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
-  const most = mostRecords(task);
-  const beyond = lines.splice(most).length;
-  const width = columns.positions.length;
-  const x = new Float32Array(lines.length * width);
-  const y = new Int32Array(lines.length);
-  let taken = 0;
+export async function readTable(lines: AsyncIterable<Line[]>, task: Task, reading: Reading): Promise<RawRecords> {
+  const first = firstLine(task, reading.first);
+  let columns = first === "names" ? null : columnsOf(ofTask(task), first, task, reading.label);
+  const values = new Float32Array(valuesOf(task));
+  const blocks = new Blocks(values.length);
+  let [all, left, label] = [0, 0, 0];
   const problems: string[] = [];
-  const others: number[] = [];
-  for (const { text: own, line } of lines) {
-    const at = taken;
-    const values = x.subarray(at * width, (at + 1) * width);
-    const problem = readLine(cellsOf(own, columns.separator), columns, task, values, (k) => (y[at] = k));
-    if (problem === null) taken += 1;
-    else if (problems.length < MOST_PROBLEMS) problems.push(`line ${line}${problem}`);
-    else others.push(line);
+  const others: [number, number][] = [];
+  for await (const some of lines) {
+    for (const { number, text } of some) {
+      if (columns === null) {
+        const { names, separator } = namesIn(text);
+        columns = columnsOf(ofHeader(names, task), separator, task, reading.label);
+        continue;
+      }
+      all += 1;
+      const problem = readLine(text, columns, task, values, (k) => (label = k));
+      if (problem === null) {
+        blocks.add(values, label);
+        continue;
+      }
+      left += 1;
+      if (problems.length < MOST_PROBLEMS) problems.push(`line ${number}${problem}`);
+      else extend(others, number);
+    }
   }
-  const left = problems.length + others.length;
-  const why = `${problems.join("; ")}${others.length ? `; and line${others.length > 1 ? "s" : ""} ${ranges(others)}` : ""}`;
-  if (taken === 0) throw new Refused(`no line of this table can be used: ${why}. Correct them and choose the file again`);
-  const notes = [...columns.notes, ...beyondWords(beyond, most)];
-  if (left) notes.push(`${left} of ${lines.length} lines cannot be used and are left out: ${why}.`);
-  const matched = { columns: columns.positions.map((k) => columns.names[k]!), label: columns.names[columns.label]! };
-  return { x: x.slice(0, taken * width), y: y.slice(0, taken), notes, matched };
+  if (columns === null) throw new Refused(EMPTY);
+  const { names, positions, notes } = columns;
+  const why = `${problems.join("; ")}${others.length ? `; and line${left > MOST_PROBLEMS + 1 ? "s" : ""} ${rangeWords(others)}` : ""}`;
+  if (left) notes.push(`${left} of ${all} lines cannot be used and are left out: ${why}.`);
+  return { blocks: blocks.end(), notes, matched: { columns: positions.map((k) => names[k]!), label: names[columns.label]! } };
 }
 
-/** The columns of a table that begins with this text, for a person to say which of them is the class. */
-export function tableColumns(beginning: string, task: Task, headerless?: Separator): TableColumns {
-  const [first] = linesOf(beginning);
-  if (!first) throw new Refused("this table is empty: choose a file with one record a line");
-  return headerless === undefined ? ofHeader(namesIn(first.text).names, task) : ofTask(task);
+/** The columns of a table, for a person to say which of them is the class. */
+export async function tableColumns(lines: AsyncIterable<Line[]>, task: Task, given?: FirstLine): Promise<TableColumns> {
+  if (firstLine(task, given) !== "names") return ofTask(task);
+  for await (const [line] of lines) if (line) return ofHeader(namesIn(line.text).names, task);
+  throw new Refused(EMPTY);
 }
 
-function columnsIn(first: string, task: Task, { label: said, headerless }: Reading): Columns {
-  const { names, separator } = headerless === undefined ? namesIn(first) : { names: ofTask(task).names, separator: headerless };
-  const { candidates, label: known } = headerless === undefined ? ofHeader(names, task) : ofTask(task);
+const EMPTY = "this table is empty: choose a file with one record a line";
+
+/** What the first line holds: names, where a federation takes columns by theirs; else it is the person who says so. */
+function firstLine({ input }: Task, given?: FirstLine): FirstLine {
+  const first = given ?? (input.columns ? "names" : null);
+  if (first === null) throw new Refused("say whether the first line of this table holds the names of columns or an example");
+  return first;
+}
+
+function columnsOf({ names, candidates, label: known }: TableColumns, separator: Separator, task: Task, said?: number): Columns {
   const label = said ?? known;
   if (label === null) {
     throw new Refused(`this table does not say which of its columns is the class: choose one of ${listed(candidates.map((k) => names[k]!))}`);
@@ -125,44 +137,31 @@ function ofHeader(names: string[], task: Task): TableColumns {
 }
 
 /** The columns of a table without a header: as many as the federation takes, and the class, which is usually the last. */
-function ofTask({ input }: Task): TableColumns {
+function ofTask(task: Task): TableColumns {
+  const { input } = task;
   if (input.columns) {
     throw new Refused(`this federation takes columns by their names: write them into the first line of the table. They are ${listed(input.columns.map(({ name }) => name))}, and the class`);
   }
-  const width = valuesOf(input);
+  const width = valuesOf(task);
   const names = Array.from({ length: width + 1 }, (_, k) => `column ${k + 1}`);
   return { names, candidates: names.map((_, k) => k), label: width };
 }
 
-/** bytes of all records */
-const LARGEST_MEMORY = 2 ** 30;
+/** Values of a record. */
+export const valuesOf = ({ input }: Task): number => input.shape.reduce((product, side) => product * side, 1);
 
-/** Records that a page takes at most: the first ones, whatever is in them. The task alone says how many. */
-export const mostRecords = ({ input }: Task): number => Math.max(1, Math.floor(LARGEST_MEMORY / (4 * valuesOf(input))));
-
-/** A note for the person about records beyond those that a page takes. */
-export function beyondWords(beyond: number, most: number): string[] {
-  return beyond ? [`This page takes the first ${most.toLocaleString("en")} examples; ${beyond.toLocaleString("en")} after them are left out.`] : [];
-}
-
-const valuesOf = ({ shape }: Task["input"]): number => shape.reduce((product, side) => product * side, 1);
-
-function checkWidth(found: number, { input }: Task): void {
-  const width = valuesOf(input);
+function checkWidth(found: number, task: Task): void {
+  const width = valuesOf(task);
   if (found !== width + 1) throw new Refused(`the first line of this table has ${found} columns; this federation takes ${width} numbers and a class, ${width + 1} in all`);
 }
 
 /** The names in a first line, and what stands between them: the sign that it has most of. */
-function namesIn(first: string): { names: string[]; separator: Separator } {
+function namesIn(first: string | null): { names: string[]; separator: Separator } {
+  if (first === null) throw new Refused(`the first line of this table${TOO_LONG}: write the names of its columns into it, and each record into a line of its own`);
   if (/[\ufffd\0]/.test(first)) throw new Refused("this is not a table of text: save it as CSV in UTF-8 and choose it again");
   const counts = SEPARATORS.map((mark) => first.split(mark).length);
   const separator = SEPARATORS[counts.indexOf(Math.max(...counts))]!;
-  const names = cellsOf(first, separator).map((name) => name.trim());
-  const numbers = names.filter(isNumber).length;
-  if (2 * numbers < names.length || names.some((name) => USUAL.test(name))) return { names, separator };
-  throw new Refused(
-    "the first line of this table holds numbers where names of columns belong: write the names into it, or say that it is an example already",
-  );
+  return { names: cellsOf(first, separator).map((name) => name.trim()), separator };
 }
 
 /** Where a column stands: by its name, else by its name in other capitals; -1 where it is not there. */
@@ -177,16 +176,21 @@ function columnOf(header: string[], name: string): number {
   return -1;
 }
 
+const TOO_LONG = ` is longer than ${LONGEST_LINE.toLocaleString("en")} characters`;
+
 /** Reads one line; why it does not fit, or null. */
-function readLine(cells: string[], { positions, label, names }: Columns, task: Task, into: Float32Array, setLabel: (k: number) => void): string | null {
-  if (cells.length !== names.length) return ` has ${cells.length} columns, not ${names.length}`;
+function readLine(line: string | null, { positions, label, names, separator }: Columns, task: Task, into: Float32Array, setLabel: (k: number) => void): string | null {
+  if (line === null) return TOO_LONG;
+  const cells = cellsOf(line, separator, names.length + 1);
+  if (cells.length > names.length) return ` has more than ${names.length} columns`;
+  if (cells.length < names.length) return ` has ${cells.length} columns, not ${names.length}`;
   const largest = task.input.kind === "image" ? largestOf(task) : Infinity;
   for (const [k, column] of positions.entries()) {
     const [cell, name] = [cells[column]!, names[column]!];
     if (!isNumber(cell)) return `, ${name}: "${cell.slice(0, 30)}" is not a number`;
     const value = Math.fround(Number(cell));
     if (!Number.isFinite(value)) return `, ${name}: ${cell.trim().slice(0, 30)} is too large; numbers go up to 3.4e38`;
-    if (task.input.kind === "image" && (value < 0 || value > largest)) return `, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
+    if (task.input.kind === "image" && (value < 0 || value > largest)) return `, ${name}: ${cell.trim().slice(0, 30)} is no brightness; they go from 0 to ${largest} here`;
     into[k] = value;
   }
   const k = classOf(cells[label]!, task.classes);
@@ -195,16 +199,16 @@ function readLine(cells: string[], { positions, label, names }: Columns, task: T
   return null;
 }
 
-/** Rising numbers, those that follow each other together: 3, 5-9. */
-function ranges(numbers: readonly number[]): string {
-  const found: [number, number][] = [];
-  for (const number of numbers) {
-    const last = found.at(-1);
-    if (last && last[1] === number - 1) last[1] = number;
-    else found.push([number, number]);
-  }
-  const words = found.slice(0, MOST_RANGES).map(([first, last]) => (first === last ? String(first) : `${first}-${last}`));
-  return words.join(", ") + (found.length > MOST_RANGES ? ", .." : "");
+/** Adds the next number to rising ranges: one longer, or one more, up to one that is not shown. */
+function extend(ranges: [number, number][], number: number): void {
+  const last = ranges.at(-1);
+  if (last && last[1] === number - 1) last[1] = number;
+  else if (ranges.length <= MOST_RANGES) ranges.push([number, number]);
+}
+
+function rangeWords(ranges: readonly [number, number][]): string {
+  const words = ranges.slice(0, MOST_RANGES).map(([first, last]) => (first === last ? String(first) : `${first}-${last}`));
+  return words.join(", ") + (ranges.length > MOST_RANGES ? ", .." : "");
 }
 
 /** The brightest value of a pixel. */
@@ -214,7 +218,8 @@ export function largestOf({ input }: Task): number {
 
 /** The class by its name, else by its number from 0 on. */
 export function classOf(given: string, classes: readonly string[]): number | null {
-  const named = classes.findIndex((name) => name.toLowerCase() === given.trim().toLowerCase());
+  const own = given.trim().toLowerCase();
+  const named = classes.findIndex((name) => name.toLowerCase() === own);
   if (named >= 0) return named;
   const number = isNumber(given) ? Number(given) : NaN;
   const byName = classes.findIndex((name) => isNumber(name) && Number(name) === number);
@@ -226,33 +231,28 @@ function listed(classes: readonly string[]): string {
   return classes.length <= 12 ? classes.join(", ") : `${classes.slice(0, 10).join(", ")}, .. (${classes.length} classes)`;
 }
 
+/** In time that grows with the cell alone: no two parts of the pattern fit the same digits. */
 function isNumber(cell: string): boolean {
-  return /^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$/.test(cell);
+  return /^\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*$/.test(cell);
 }
 
-/** Lines that are not empty, with their numbers. */
-function linesOf(text: string): { text: string; line: number }[] {
-  return text
-    .replace(/^\ufeff/, "")
-    .split(/\r\n|\n|\r/)
-    .map((own, i) => ({ text: own, line: i + 1 }))
-    .filter(({ text: own }) => own.trim() !== "");
-}
-
-function cellsOf(line: string, mark: string): string[] {
-  if (!line.includes('"')) return line.split(mark);
+/** The first cells of a line. */
+function cellsOf(line: string, mark: string, most = 2 ** 32 - 1): string[] {
+  if (!line.includes('"')) return line.split(mark, most);
   const cells: string[] = [];
-  let [cell, quoted] = ["", false];
-  for (let i = 0; i < line.length; i += 1) {
-    const c = line[i]!;
-    if (c === '"' && quoted && line[i + 1] === '"') {
-      cell += '"';
-      i += 1;
-    } else if (c === '"') quoted = !quoted;
-    else if (c === mark && !quoted) {
-      cells.push(cell);
-      cell = "";
-    } else cell += c;
+  let [first, quoted] = [0, false];
+  for (let i = 0; i <= line.length && cells.length < most; i += 1) {
+    if (line[i] === '"') quoted = !quoted;
+    else if (i === line.length || (line[i] === mark && !quoted)) {
+      cells.push(unquoted(line.slice(first, i)));
+      first = i + 1;
+    }
   }
-  return [...cells, cell];
+  return cells;
+}
+
+/** A cell without its quotation marks; two of them within others are one that belongs to it. */
+function unquoted(cell: string): string {
+  const parts = cell.split('"');
+  return parts.map((part, k) => (part === "" && k % 2 === 0 && k > 0 && k < parts.length - 1 ? '"' : part)).join("");
 }

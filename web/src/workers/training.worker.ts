@@ -10,6 +10,6 @@ const room = new TrainingRoom((step, steps, doing = "training") => {
   tell({ step, steps, doing });
 });
 const tell = serve({
-  open: room.open.bind(room), take: room.take.bind(room), train: room.train.bind(room), stop: room.stop.bind(room),
+  open: room.open.bind(room), take: room.take.bind(room), add: room.add.bind(room), train: room.train.bind(room), stop: room.stop.bind(room),
   predict: room.predict.bind(room),
 });
