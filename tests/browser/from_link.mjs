@@ -30,8 +30,9 @@ async function join(one, seen = async () => {}) {
 /** Opens the fold that shows what the server could see, draws, and moves the slider to the strongest protection and back. */
 async function lookAtLeak(one) {
   const { page, requests } = one;
-  const leak = async (was) => {
-    await page.waitForFunction((turn) => ![undefined, turn].includes(document.querySelector(".leak").dataset.turn), was);
+  // a stroke may be attacked in parts: what the slider changes are the gradients, not the turn alone
+  const leak = async (was = {}, key = "turn") => {
+    await page.waitForFunction(([key, before]) => ![undefined, before].includes(document.querySelector(".leak").dataset[key]), [key, was[key]]);
     return page.evaluate(() => ({ ...document.querySelector(".leak").dataset, pictures: document.querySelectorAll(".leak-pictures canvas").length }));
   };
   await page.focus(".leak summary");
@@ -40,14 +41,14 @@ async function lookAtLeak(one) {
   await look(one, "leak-public");
   const before = requests.length;
   await stroke(page);
-  const drawn = await leak(shown.turn);
+  const drawn = await leak(shown);
   await page.locator(".leak").scrollIntoViewIfNeeded();
   await look(one, "leak");
   await page.focus("#protection");
   await page.keyboard.press("Home");
-  const least = await leak(drawn.turn);
+  const least = await leak(drawn, "gradients");
   await page.keyboard.press("End");
-  const back = await leak(least.turn);
+  const back = await leak(least, "gradients");
   const isNews = ({ method, url, body }) => method === "GET" && body === null && url.endsWith("/api/federations"); // who is here by now
   tell({ what: "leak", shown, drawn, least, back, requests: requests.slice(before).filter((one) => !isNews(one)), frames: one.sent.length });
 }
