@@ -86,6 +86,7 @@ export class DataChoice {
     const check = this.checks;
     this.changed();
     if (data === null || data.kind === "sample") return fill(this.found);
+    if (isUntouched(data)) return fill(this.found, h("p", { class: "quiet small" }, "So far, what you would add is nothing, or noise alone."));
     fill(this.found, h("p", { class: "quiet" }, "Looking at your examples…"));
     checkData(data, this.task).then(
       (summary) => check === this.checks && fill(this.found, ...this.summaryWords(summary)),
@@ -368,6 +369,10 @@ export class DataChoice {
     ];
   }
 }
+
+/** True if nothing was drawn or chosen yet. */
+const isUntouched = (data: DataSource): boolean =>
+  (data.kind === "drawings" && data.drawings.length === 0) || (data.kind === "images" && data.classes.every(({ files }) => files.length === 0));
 
 /** For whoever has nothing to learn from. To keep them out would tell the server of a single record. */
 const NOTHING_TO_ADD = "You can take part all the same, but what you add is nothing, or noise alone.";
