@@ -22,7 +22,6 @@ from sordino.client.invitation import CommonTerms
 from sordino.client.membership import Membership
 from sordino.client.offer import Offer
 from sordino.client.own_records import OwnRecords
-from sordino.client.refusal import Reason
 from sordino.client.settings import OwnData, Settings
 from sordino.client.socket_service import Service
 from sordino.errors import InvalidInput
@@ -779,16 +778,23 @@ class OwnMean(AggregationSpec):
     kind: str = tag("own-mean", "every report counts alike")
 
 
+@pytest.mark.parametrize("step", ["report", EVALUATE])
 @pytest.mark.parametrize("own", [True, False])
 def test_an_owner_hears_of_figures_that_an_earlier_version_stated_of_own_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool, step: str
 ) -> None:
-    given = COMPUTING["silo"].with_({"method.name": f"{__name__}:Relabelled"} if own else {})
+    """In reports and in evaluations."""
+    given = COMPUTING["evaluation"].with_({"method.name": f"{__name__}:Relabelled"} if own else {})
     people.client(tmp_path, people.settings(budget=RECORDS, code=list(given.own_code))).close()
     with monkeypatch.context() as earlier, Client.open(tmp_path) as client:
-        earlier.setattr(Recipe, "clients_run_own_code", False)
+        earlier.setattr(Recipe, "own_code", ())
         client.join(people.invitation(given).encode())
-        body(client.answer("report", people.signed(people.plans(given)(1), given=given)))
+        federation = wire(given)
+        start = federation.method.init()
+        plan = federation.method.plan(start, NAME)
+        if step == EVALUATE:
+            plan = federation.evaluation.plan(replace(start, round=1), NAME)
+        body(client.answer(step, people.signed(plan, step, given=given)))
     with Client.open(tmp_path) as client:
         assert client.unproven_before() == ({NAME: 1} if own else {})
     assert ("WARNING" in (tmp_path / "log.txt").read_text()) == own
@@ -821,44 +827,31 @@ class Relabelled(SiloDp):
         name: str = tag("relabelled", "as silo-dp")
 
 
-@pytest.mark.parametrize("own", ["method", "aggregation", None], ids=str)
-def test_an_own_method_proves_nothing_of_one_record_however_it_words_its_releases(
-    tmp_path: Path, own: str | None
+OWN: dict[str, dict[str, Any]] = {
+    "method": {"method.name": f"{__name__}:Relabelled"},
+    "loss": {"model.loss": {"kind": "tests.learning.test_losses:squared"}},
+    "aggregation": {"method.aggregation": {"kind": f"{__name__}:OwnMean"}},
+    "metric": {"evaluation.metric": {"kind": f"{__name__}:Share"}},
+    "stop": {"rounds.stop": {"kind": f"{__name__}:Never"}, "rounds.stop_on": "test"},
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("named_as_source", [False, True], ids=["", "source too"])
+@pytest.mark.parametrize("own", OWN)
+def test_own_code_in_a_recipe_leaves_nothing_proven_whatever_its_part(
+    tmp_path: Path, own: str, named_as_source: bool
 ) -> None:
-    """What the server alone computes takes nothing away."""
-    changes = {
-        "method": {"method.name": f"{__name__}:Relabelled"},
-        "aggregation": {"method.aggregation": {"kind": f"{__name__}:OwnMean"}},
-        None: {},
-    }[own]
-    given = COMPUTING["silo"].with_(changes)
-    assert given.clients_run_own_code == (own == "method")
+    """A client imports all of it, also what is for the server; another table that names the same address hides none."""
+    given = COMPUTING["silo"].with_(OWN[own])
     settings = people.settings(budget=RECORDS, code=list(given.own_code))
-    member = Membership(people.invitation(given), settings, OwnRecords.read(people.settings().data, tmp_path))
+    terms = people.terms(given)
+    if named_as_source and given.own_code:
+        terms = replace(terms, recipe=terms.recipe.replace('source = "digits"', f'source = "{given.own_code[0]}"'))
+        assert terms != people.terms(given)
+    member = Membership(terms.invitation(0, KEY), settings, OwnRecords.read(people.settings().data, tmp_path))
     guarantees = [one for _, left in member.schedule() for release in left for one in release.guarantees]
-    assert {isinstance(one.loss, Infinite) for one in guarantees if one.adjacency.of_records} == {own == "method"}
-
-
-@pytest.mark.parametrize(
-    "own",
-    [{"model": {"name": "tests.engine.tiny:Normed", "buffers": "local"}}, {"method.name": f"{__name__}:Relabelled"}],
-)
-def test_own_code_is_none_the_less_for_being_named_as_the_source_too(tmp_path: Path, own: dict[str, Any]) -> None:
-    """Clients do not run a source that a server writes into its terms, and what they do run has the same address."""
-    given = COMPUTING["silo"].with_(own)
-    (address,), honest = given.own_code, people.terms(given)
-    hostile = replace(honest, recipe=honest.recipe.replace('source = "digits"', f'source = "{address}"'))
-    assert hostile != honest
-    with people.client(tmp_path, people.settings(code=[address])) as client, people.refused(Reason.NOT_IN_RECIPE):
-        client.offer(hostile.invitation(0, KEY).encode())
-
-
-@pytest.mark.parametrize("own", [{}, {"method.name": f"{__name__}:Relabelled"}], ids=["server alone", "method too"])
-def test_scores_and_rules_of_the_server_take_nothing_away_and_hide_nothing(own: dict[str, Any]) -> None:
-    server: dict[str, Any] = {
-        "evaluation.metric": {"kind": f"{__name__}:Share"},
-        "rounds.stop": {"kind": f"{__name__}:Never"},
-        "rounds.stop_on": "test",
-    }
-    given = COMPUTING["silo"].with_({**server, **own})
-    assert len(given.own_code) == 2 + len(own) and given.clients_run_own_code == bool(own)
+    if own == "none":
+        assert not all(isinstance(one.loss, Infinite) for one in guarantees)
+    else:
+        assert all(isinstance(one.loss, Infinite) for one in guarantees)

@@ -224,15 +224,15 @@ def install(source: Path, site: Path) -> None:
 
 def test_a_copy_of_the_two_point_mechanism_serves_every_method_that_the_original_does(tmp_path, monkeypatch):
     text = Path(str(sordino.__file__)).with_name("mechanisms").joinpath("two_point.py").read_text()
-    (tmp_path / "foreign_points.py").write_text(text.replace("TwoPoint", "Foreign").replace('"two-point"', '"foreign"'))
+    (tmp_path / "foreign_file.py").write_text(text.replace("TwoPoint", "Foreign").replace('"two-point"', '"foreign"'))
     monkeypatch.syspath_prepend(tmp_path)
     fedavg = Recipe.load("two-point-digits", ["rounds.count=1", "data.train_limit=100", "data.test_limit=30"])
     channel = {"kind": "shuffled", "granularity": "parameter"}
     ldp_fl = fedavg.with_({"method": {"name": "ldp-fl", "range": {"kind": "fixed", "radius": 0.1}, "channel": channel}})
     for before in (fedavg, ldp_fl):
-        after = before.override(["method.mechanism.name=foreign_points:Foreign"])
-        assert after.own_code == ("foreign_points:Foreign",)
-        assert after.to_dict()["method"]["mechanism"] == {"name": "foreign_points:Foreign"}
+        after = before.override(["method.mechanism.name=foreign_file:Foreign"])
+        assert after.own_code == ("foreign_file:Foreign",)
+        assert after.to_dict()["method"]["mechanism"] == {"name": "foreign_file:Foreign"}
         assert sordino.run(before, workers=1).accuracy == sordino.run(after, workers=1).accuracy
 
 

@@ -738,6 +738,11 @@ def test_a_stated_sum_of_pure_epsilons_is_not_rounded_down(each: float, count: i
     assert exact <= Fraction(repr(stated)) <= exact * (1 + Fraction(1, 2**51))
 
 
+def test_what_is_stated_of_distances_and_etas_is_not_rounded_down() -> None:
+    assert accountant.epsilon(Metric(1.16, 2.57, 37)) >= 110.3044 <= accountant.epsilon(Metric(2.57, 1.16, 37))
+    assert accountant.compose([Pure(1.13), GaussianLoss(0.0, 0.19)]).epsilon() >= 1.32
+
+
 @given(st.integers(1, 2**31 - 1))
 def test_a_stated_bit_is_not_rounded_down(t_min: int) -> None:
     with mpmath.workdps(40):

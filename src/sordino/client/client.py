@@ -30,7 +30,7 @@ from sordino.client.clock import Clock, Overran
 from sordino.client.folder import Agreements, Preparations
 from sordino.client.identity import ClientIdentity
 from sordino.client.invitation import Invitation, NotSigned
-from sordino.client.membership import Membership, ids
+from sordino.client.membership import Membership, ids, reads_by_own_code
 from sordino.client.offer import Offer
 from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
@@ -176,11 +176,12 @@ class Client:
         if (agreed := self._agreements.find(federation)) is None:
             return False
         try:
-            return Recipe.from_toml(agreed.recipe, self.settings.consents.code).clients_run_own_code
+            Recipe.from_toml(agreed.recipe, ())
         except CodeNotAllowed:
             return True
         except InvalidInput:  # of an earlier version
-            return False
+            pass
+        return reads_by_own_code(self.settings.data)
 
     def log(self, sentence: str) -> None:
         """Add a line to the owner's log, which cannot fill a disk; where it cannot be written, that stops nothing."""
@@ -790,7 +791,7 @@ class Client:
         self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
         self._data_names.setdefault(key.federation, set()).add(key.dataset)
         self._release_ids.update(ids(releases))
-        self._finite[key.federation] += sum(release.is_finite for release in releases)
+        self._finite[key.federation.partition(", ")[0]] += sum(release.is_finite for release in releases)
 
     def _left(self) -> str:
         standing = self.standing

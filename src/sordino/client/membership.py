@@ -19,7 +19,7 @@ from sordino.channels.spec import ReleasesOf
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused, refusing
-from sordino.client.settings import Settings
+from sordino.client.settings import OwnData, Settings
 from sordino.client.shuffler_sender import STEP, ShufflerSender
 from sordino.client.work_limits import Guard, public_size
 from sordino.errors import InvalidInput
@@ -42,8 +42,8 @@ OWN_READER = (
     "to an .npz or .csv file, and take shipped kinds of columns"
 )
 OWN_PARTS = (
-    "own code has a part in what this client computes, in its own process, where one record could make it end that "
-    "process or send something else than is stated: take a method and parts that Sordino ships"
+    "own code runs in this client's process, where one record could make it end that process or send something else "
+    "than is stated: take a method and parts that Sordino ships"
 )
 WINDOW = (
     "data.rows or data.train_limit takes records by their place in the file, so that one that is removed brings "
@@ -75,14 +75,14 @@ class Membership:
         self._dataset = settings.data.name
         self._columns = settings.data.model_dump(mode="json", include={"label", "features", "columns", "channels"})
         origin = origin_of(settings.data.source)
-        self._reads_by_own_code = origin == "function" or settings.data.own_columns
+        self._reads_by_own_code = reads_by_own_code(settings.data)
         self._origin = None if settings.data.disjoint_from else origin  # rows of known data may be left out, too
         self._by_place = origin != "known" and bool(settings.data.rows or settings.data.train_limit)
         self.recipe = _read(invitation, settings)
         task = self.recipe.data.task or CLASSES
         records.check(invitation, task)
         records.check_columns(self.federation, self.recipe.data.columns or {})
-        self._runs_own_code = self.recipe.clients_run_own_code
+        self._runs_own_code = bool(self.recipe.own_code)  # imported and checked here, whatever part it has
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
@@ -350,6 +350,11 @@ class Membership:
         return Cohort((self.client,), (data,), (state,), (len(self._records),), made)
 
 
+def reads_by_own_code(data: OwnData) -> bool:
+    """True if other code than Sordino's reads an owner's records."""
+    return origin_of(data.source) == "function" or data.own_columns
+
+
 # --- reading a recipe that came from elsewhere ------------------------------------------------------------------------
 
 
@@ -394,11 +399,6 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             "your records. List the file under consents.weights in client.toml if it was not, and start the client "
             "anew",
         )
-    if recipe.data.origin == "function":
-        raise Refused(
-            Reason.NOT_IN_RECIPE,
-            f"{federation} names code as data.source, which no client runs: its records are its own",
-        )
     with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)
     return recipe
@@ -419,4 +419,4 @@ def ids(releases: Sequence[Release]) -> tuple[str, ...]:
     return tuple(release.id for release in releases)
 
 
-__all__ = ["Membership", "ids", "weights_of"]
+__all__ = ["Membership", "ids", "reads_by_own_code", "weights_of"]

@@ -223,13 +223,17 @@ class Composed:
         if self.unproven or left < 0:
             return math.inf
         if self.mu == 0 and not self.sampled:
-            return self.eta + self._bits_epsilon(left)
+            return self._beside_eta(self._bits_epsilon(left))
         if left == 0:
             return math.inf
         if self.sampled:
-            return self.eta + self._numerical_epsilon(left)
+            return self._beside_eta(self._numerical_epsilon(left))
         separate = self.pure_sum + gaussian_epsilon(self.mu, left)
-        return self.eta + (min(separate, self._numerical_epsilon(left)) if self.bits else separate)
+        return self._beside_eta(min(separate, self._numerical_epsilon(left)) if self.bits else separate)
+
+    def _beside_eta(self, epsilon: float) -> float:
+        """The sum, rounded up."""
+        return (self.eta + epsilon) * (1 + _UNIT) if self.eta else epsilon
 
     def delta(self, epsilon: float) -> float:
         """Smallest delta proven for the whole schedule at this epsilon; 1 where nothing is proven."""
@@ -364,7 +368,7 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
             case Pure(each, count):
                 bits[each] += count
             case Metric(alpha, distance, count):
-                bits[alpha * distance] += count
+                bits[_ceiling(_decimal(alpha) * _decimal(distance))] += count
             case RandomizedBit(t_min, count):
                 bits[_bit_epsilon_above(t_min)] += count
             case GaussianLoss(mu, eta, tau):

@@ -140,29 +140,16 @@ class Recipe(Sections):
     @property
     def own_code(self) -> tuple[str, ...]:
         """The addresses of code other than Sordino's that this recipe names: owners list those that they accept."""
-        return _own_code(self.to_dict())
+        asked = AddressLog()
+        with own_code(asked):
+            type(self).from_dict(self.to_dict())
+        return tuple(asked.addresses)
 
     @property
     def computes_by_own_code(self) -> bool:
         """True if other code than Sordino's computes what a record adds: a network, loss, column or extractor."""
         extractor = getattr(self.method, "extractor", None)
         return self._learns_by_own_code or (extractor is not None and extractor.is_own)
-
-    @property
-    def clients_run_own_code(self) -> bool:
-        """True if other code than Sordino's has a part in what clients compute, such as a method or a mechanism.
-
-        Left out are the tables of what the server alone does with reports, and scores: not their addresses, which
-        other tables may name, too.
-        """
-        tables = self.to_dict()
-        tables["method"].pop("aggregation", None)
-        tables["evaluation"].pop("metric", None)
-        tables["rounds"].pop("stop", None)
-        try:
-            return bool(_own_code(tables))
-        except InvalidInput:  # it is no recipe without them
-            return bool(self.own_code)
 
     @property
     def _learns_by_own_code(self) -> bool:
@@ -228,14 +215,6 @@ class Recipe(Sections):
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _own_code(tables: Mapping[str, object]) -> tuple[str, ...]:
-    """The addresses of code other than Sordino's that the tables of a recipe name."""
-    asked = AddressLog()
-    with own_code(asked):
-        Recipe.from_dict(tables)
-    return tuple(asked.addresses)
 
 
 def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:
