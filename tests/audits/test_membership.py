@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sordino.audits.finished_run import FinishedRun
 from sordino.audits.membership import Gaussians, ShadowEffort, Told, tell, tell_members
 from sordino.audits.server_view import Reporters, hear
 from sordino.errors import InvalidInput
+from sordino.fleets.workers import InProcess
 from sordino.runs.simulation import run
 from tests.audits.runs import RECIPES, SGD, small
 from tests.engine.tiny import recipe
@@ -96,6 +98,22 @@ def test_figures_do_not_depend_on_the_number_of_workers(runs, name):
         found.append([replace(leak, figures={**leak.figures, "seconds": 0.0}) for leak in leaks])
     assert found[0]
     assert found[0] == found[1]
+
+
+class Backwards(InProcess):
+    """Does the last job first, as two workers of a busy machine may."""
+
+    workers = 2
+
+    def run(self, plan, jobs, deadline=None):
+        return super().run(plan, list(jobs)[::-1], deadline)
+
+
+def test_figures_do_not_depend_on_which_worker_is_done_first(runs):
+    few = replace(SMALL, shadows=8, held_out=100, trials=100)
+    options = (AttackOptions(workers=1), AttackOptions(pool=SimpleNamespace(hands=Backwards)))
+    first, again = ([leak.curve for leak in tell(runs("two-point"), each, few)] for each in options)
+    assert first == again
 
 
 def test_a_named_client_is_attacked(runs):

@@ -130,7 +130,8 @@ def hear(run: FinishedRun, asked: AttackOptions, rounds: int) -> list[HeardRound
                 state, held = coordinator.round(state)
             except NobodyLeft:
                 break
-            heard.append(HeardRound(before, held.plan, dict(channel.uploads)))
+            in_order = dict(sorted(channel.uploads.items()))  # they come as workers are done: others' draws go by place
+            heard.append(HeardRound(before, held.plan, in_order))
     finally:
         fleet.close()
     return heard
