@@ -800,6 +800,15 @@ def test_an_owner_hears_of_figures_that_an_earlier_version_stated_of_own_code(
     assert ("WARNING" in (tmp_path / "log.txt").read_text()) == own
 
 
+def test_a_damaged_invitation_stops_its_own_federation_alone(tmp_path: Path) -> None:
+    with people.joined(tmp_path) as client:
+        body(client.answer("report", people.signed(people.plans()(1))))
+    (tmp_path / "federations" / NAME / "invitation.json").write_text("damaged")
+    with Client.open(tmp_path) as client:
+        assert client.unproven_before() == {}
+        assert client.reply("report", people.signed(people.plans()(2))).reason
+
+
 class Share(MetricSpec):
     """Of one's own: no share at all."""
 

@@ -169,17 +169,18 @@ class Client:
     # --- what the owner sees
 
     def unproven_before(self) -> dict[str, int]:
-        """Releases by federation of which the ledger has a finite figure, though own code had a part in them."""
-        return {name: count for name, count in self._finite.items() if count and self._ran_own_code(name)}
+        """Number of releases by federation that own code had a part in, and that have a finite figure in the ledger."""
+        agreed = (name for name in self._agreements.names() if self._finite[name])
+        return {name: self._finite[name] for name in agreed if self._ran_own_code(name)}
 
     def _ran_own_code(self, federation: str) -> bool:
-        if (agreed := self._agreements.find(federation)) is None:
-            return False
+        """True if an agreed recipe, or client.toml as it is today, names own code."""
         try:
-            Recipe.from_toml(agreed.recipe, ())
+            if (agreed := self._agreements.find(federation)) is not None:
+                Recipe.from_toml(agreed.recipe, ())
         except CodeNotAllowed:
             return True
-        except InvalidInput:  # of an earlier version
+        except InvalidInput:  # damaged, or of an earlier version: that stops its own federation alone
             pass
         return reads_by_own_code(self.settings.data)
 

@@ -49,7 +49,7 @@ WINDOW = (
     "data.rows or data.train_limit takes records by their place in the file, so that one that is removed brings "
     "another one in: put the records into a file of their own, or take a budget in record-replace"
 )
-HALF = "the .npz file holds float16, where one text changes all other numbers: save it with astype(np.float32)"
+FLOAT16 = "the .npz file holds float16, where one text changes all other numbers: save it with astype(np.float32)"
 TOGETHER = (
     "records' gradients or features are computed several at a time, where one may change the last bits of another: "
     "the proof needs them one at a time on a processor (execution=LOOP), or a linear model on exact features"
@@ -215,7 +215,7 @@ class Membership:
             if applies:
                 return tuple(release.without_proof(why) for release in own)
         if self._all_records.warning:
-            return tuple(release.unproven_of_records(HALF) for release in own)
+            return tuple(release.unproven_of_records(FLOAT16) for release in own)
         own = own if self._origin == "known" else tuple(map(with_sides, own))
         return tuple(release.without_proof(WINDOW, _REMOVED) for release in own) if self._by_place else own
 
